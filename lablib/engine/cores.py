@@ -1,4 +1,4 @@
-"""Count the cores that this process may really use: CPU affinity and cgroup quota, not what the machine has."""
+"""Count the cores that this process may really use: CPU affinity and cgroup quota, not the machine's."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ OWN_CGROUPS = Path("/proc/self/cgroup")
 
 
 def usable_cores() -> int:
-    """Return how many cores this process may keep busy: the smaller of affinity and cgroup quota, at least 1."""
+    """Return how many cores this process may keep busy: the smaller of affinity and quota, at least 1."""
     quota = cgroup_cores()
     return affinity_cores() if quota is None else max(1, min(affinity_cores(), int(quota)))
 
 
 def affinity_cores() -> int:
-    """Return the number of cores this process may be scheduled on, or the machine's where affinity is unknown."""
+    """Return how many cores this process may be scheduled on, or the machine's where affinity is unknown."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
@@ -35,7 +35,7 @@ def cgroup_cores(root: Path = CGROUP_ROOT, *, membership: Path = OWN_CGROUPS) ->
 def cgroup_folders(
     controller: str, root: Path = CGROUP_ROOT, *, membership: Path = OWN_CGROUPS
 ) -> Iterator[Path]:
-    """Yield the existing cgroup folders that limit this process for `controller`, each followed by its ancestors."""
+    """Yield the cgroup folders that limit this process for `controller`, each followed by its ancestors."""
     for line in _lines(membership):
         hierarchy, controllers, path = line.split(":", 2)
         if hierarchy == "0" and not controllers:
@@ -50,7 +50,7 @@ def cgroup_folders(
 
 
 def _upwards(mount: Path, path: str) -> Iterator[Path]:
-    # A container may be told the host's path while only its own cgroup is mounted: the mount itself is then ours.
+    # A container may be told the host's path while only its own cgroup is mounted: the mount is then ours.
     parts = [part for part in path.split("/") if part not in ("", "..")]
     for depth in range(len(parts), -1, -1):
         folder = mount.joinpath(*parts[:depth])
