@@ -1,0 +1,1 @@
+"""The steps of the course build: read a source, take the solutions out, write notebooks, run them, draw the map."""
