@@ -1,0 +1,26 @@
+"""Run a notebook's function on real ranks of torch.distributed, and see what happened.
+
+Importing lablib starts nothing and imports neither torch nor anything that draws.
+"""
+
+from lablib.engine.launch import Cluster, run, run_script, spawn, warm_up
+from lablib.engine.result import Run
+from lablib.engine.whoami import device
+from lablib.errors import LabError, RankFailed, RankLost, RunError, RunTimeout, TraceError, UsageError
+
+__all__ = [
+    "Cluster",
+    "LabError",
+    "RankFailed",
+    "RankLost",
+    "Run",
+    "RunError",
+    "RunTimeout",
+    "TraceError",
+    "UsageError",
+    "device",
+    "run",
+    "run_script",
+    "spawn",
+    "warm_up",
+]

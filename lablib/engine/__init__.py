@@ -1,0 +1,1 @@
+"""Making it happen: real ranks for a learner's function."""

@@ -1,0 +1,249 @@
+"""How a rank's process begins and ends, seen from its parent.
+
+    start_method   who makes the process                                     whose child it is
+    forkserver     the fork server, torch already imported (milliseconds)    the server's
+    spawn          a new interpreter that imports torch (seconds)            this process's
+
+Both give a `Birth`: a process id, an exit code when it is over, and a way to kill it together with its own children.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import selectors
+import signal
+import struct
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from multiprocessing import forkserver
+from pathlib import Path
+from typing import Protocol
+
+from lablib.engine.wire import Seat
+from lablib.errors import UsageError
+
+PARENT_VARIABLE = "LABLIB_FORK_SERVER_OF"  # tells the server's first import that it is in the server, and whose
+START_METHODS = ("forkserver", "spawn")
+SERVER_DIED = 1 << 16  # in place of an exit code
+_SIGNED = struct.Struct("q")  # what multiprocessing's server writes: the process id, later the exit code
+
+_server = forkserver.ForkServer()  # this kernel's fork server, apart from the one that learners' own code may use
+_server.set_forkserver_preload(["lablib.engine.server"])
+
+
+class Birth(Protocol):
+    """A rank's process as its parent knows it."""
+
+    pid: int | None
+    exitcode: int | None
+
+    def fileno(self) -> int:
+        """Return a descriptor that becomes readable when there is news, or -1 where only polling tells."""
+
+    def poll(self) -> None:
+        """Bring ``pid`` and ``exitcode`` up to date; never blocks."""
+
+    def kill(self) -> None:
+        """Kill the process and the children it has; harmless when it is gone."""
+
+    def close(self) -> None:
+        """Forget the process."""
+
+
+def default_start_method() -> str:
+    """Return ``forkserver`` where forking is safe, ``spawn`` elsewhere."""
+    return "forkserver" if sys.platform == "linux" else "spawn"
+
+
+def check_start_method(start_method: str | None) -> str:
+    """Return the start method to use.
+
+    Raises:
+        UsageError: it is unknown, or this host does not have it.
+    """
+    if sys.platform == "win32":
+        raise UsageError("ranks need POSIX processes and signals; on Windows run JupyterLab inside WSL2 (see the README)")
+    if start_method is None:
+        return default_start_method()
+    if start_method not in START_METHODS:
+        raise UsageError(f"start_method={start_method!r} is not one of 'forkserver' and 'spawn'; leave it out for this host's best")
+    return start_method
+
+
+def warm_up() -> None:
+    """Start this kernel's fork server, which imports torch by itself; returns at once."""
+    if default_start_method() == "forkserver":
+        _ensure_server()
+
+
+def server_pid() -> int | None:
+    """Return the process id of the fork server, or None before the first start."""
+    return _server._forkserver_pid
+
+
+def bear(start_method: str, seat: Seat) -> Birth:
+    """Begin the process of a rank; the seat's descriptors stay open here and are the caller's to close."""
+    return _Forked(seat) if start_method == "forkserver" else _Spawned(seat)
+
+
+@contextlib.contextmanager
+def interrupts_held() -> Iterator[None]:
+    """Hold the stop button back for the moment in which processes begin; children begin with it held, too."""
+    old = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, old)
+
+
+class RankProcess:
+    """The object that multiprocessing's fork server unpickles in the new process and runs."""
+
+    def __init__(self, seat: Seat) -> None:
+        self.seat = seat
+
+    def _bootstrap(self, parent_sentinel: int) -> int:
+        os.close(parent_sentinel)
+        alive = forkserver._forkserver._forkserver_alive_fd
+        os.close(alive)  # a rank that kept it would keep the server alive after the kernel's death
+        forkserver._forkserver._forkserver_alive_fd = None
+        control, output, stacks, logbook, *listener = forkserver.get_inherited_fds()
+        from lablib.engine import worker
+
+        worker.live(
+            replace(
+                self.seat,
+                control=control,
+                output=output,
+                stacks=stacks,
+                logbook=logbook,
+                listener=listener[0] if listener else None,
+            )
+        )
+        return 0
+
+
+class _Forked:
+    def __init__(self, seat: Seat) -> None:
+        self.pid: int | None = None
+        self.exitcode: int | None = None
+        self._news = bytearray()
+        _ensure_server()
+        status, data = _server.connect_to_new_process(_descriptors(seat))
+        self._status: int | None = status
+        os.set_blocking(status, False)
+        with open(data, "wb") as pipe:
+            # preparation data stays empty: the main module is never imported again, scripts need no guard
+            pickle.dump({"sys_path": list(sys.path)}, pipe)
+            pickle.dump(RankProcess(seat), pipe)
+
+    def fileno(self) -> int:
+        return -1 if self._status is None else self._status
+
+    def poll(self) -> None:
+        if self._status is None:
+            return
+        try:
+            news = os.read(self._status, 2 * _SIGNED.size)
+        except BlockingIOError:
+            return
+        self._news += news
+        if self.pid is None and len(self._news) >= _SIGNED.size:
+            self.pid = _SIGNED.unpack_from(self._news)[0]
+        if len(self._news) >= 2 * _SIGNED.size:
+            self.exitcode = _SIGNED.unpack_from(self._news, _SIGNED.size)[0]
+        elif not news:
+            self.exitcode = SERVER_DIED  # and took the rank along
+        if self.exitcode is not None:
+            self._close_status()
+
+    def kill(self) -> None:
+        self.poll()
+        if self.pid is not None:
+            _kill_with_children(self.pid, itself=self.exitcode is None)
+
+    def close(self) -> None:
+        self._close_status()
+
+    def _close_status(self) -> None:
+        if self._status is not None:
+            os.close(self._status)
+            self._status = None
+
+
+class _Spawned:
+    def __init__(self, seat: Seat) -> None:
+        guarded = threading.current_thread() is threading.main_thread()
+        seat = replace(seat, guarded=guarded)  # the guard follows the *thread* that started the process
+        root = str(Path(__file__).parents[2])
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", f"import sys; sys.path.insert(0, {root!r}); from lablib.engine.worker import live_spawned; live_spawned()"],
+            stdin=subprocess.PIPE,
+            pass_fds=_descriptors(seat),
+        )
+        assert self._process.stdin is not None
+        with contextlib.suppress(BrokenPipeError), self._process.stdin as pipe:
+            pickle.dump(seat, pipe)
+        self.pid: int | None = self._process.pid
+        self.exitcode: int | None = None
+
+    def fileno(self) -> int:
+        return -1
+
+    def poll(self) -> None:
+        self.exitcode = self._process.poll()
+
+    def kill(self) -> None:
+        self.poll()
+        _kill_with_children(self._process.pid, itself=self.exitcode is None)
+
+    def close(self) -> None:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(timeout=5)
+
+
+def wait_for_news(births: list[Birth], timeout_s: float) -> None:
+    """Wait until one of these processes has news, or the time is over."""
+    with selectors.DefaultSelector() as selector:
+        for birth in births:
+            if birth.fileno() >= 0:
+                selector.register(birth.fileno(), selectors.EVENT_READ)
+        selector.select(timeout_s if selector.get_map() else min(timeout_s, 0.02))
+    for birth in births:
+        birth.poll()
+
+
+def _descriptors(seat: Seat) -> list[int]:
+    always = [seat.control, seat.output, seat.stacks, seat.logbook]
+    return always if seat.listener is None else [*always, seat.listener]
+
+
+def _kill_with_children(pid: int, *, itself: bool) -> None:
+    # a rank leads a process group of its own; before it got there, only the process itself can be named
+    if itself:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, signal.SIGKILL)
+
+
+def _ensure_server() -> None:
+    root = str(Path(__file__).parents[2])
+    path = os.environ.get("PYTHONPATH")
+    wanted = {PARENT_VARIABLE: str(os.getpid()), "PYTHONPATH": f"{root}{os.pathsep}{path}" if path else root}
+    before = {name: os.environ.get(name) for name in wanted}
+    with interrupts_held():
+        os.environ.update(wanted)
+        try:
+            _server.ensure_running()
+        finally:
+            for name, value in before.items():
+                if value is None:
+                    del os.environ[name]
+                else:
+                    os.environ[name] = value

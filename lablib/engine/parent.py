@@ -1,0 +1,194 @@
+"""Conduct one job on a team: send it out, listen to everything, and tell the first cause when it goes wrong.
+
+    jobs ──► team ──► messages, output, exit codes ──► Outcome ──► Run, or an error with a Run inside
+"""
+
+from __future__ import annotations
+
+import selectors
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from lablib.engine import diagnosis, places, wire
+from lablib.engine.listener import Listener
+from lablib.engine.team import Member, Team
+
+START_TIMEOUT_S = 120.0
+_TICK_S = 0.1
+_SETTLE_S = 0.15  # after a cause: time for the other ranks to report the same, or what it did to them
+_SETTLE_AFTER_CONSEQUENCE_S = 5.0  # a peer that hung up may still be busy tearing down before it reports
+_STACKS_S = 0.5
+_ENDED = ("done", "failed", "lost")
+
+
+@dataclass
+class Progress:
+    """How far one rank is."""
+
+    state: str = "starting"
+    sent: bool = False
+    done: wire.Done | None = None
+    failure: wire.Failed | None = None
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a job: each rank's progress, and whether time ran out."""
+
+    progress: list[Progress]
+    timed_out: float | None
+    stacks: list[tuple[wire.Frame, ...]]
+
+    @property
+    def went_well(self) -> bool:
+        """Return whether every rank returned."""
+        return all(one.state == "done" for one in self.progress)
+
+
+def conduct(team: Team, jobs: Sequence[wire.Job], listener: Listener, *, timeout_s: float) -> Outcome:
+    """Run one job a rank to its end, failure or timeout.
+
+    Args:
+        team: the ranks; idle ones take their job at once, new ones when they are up.
+        jobs: one for each rank, in rank order.
+        listener: is told what happens.
+        timeout_s: seconds from the moment when every rank has begun the function.
+    """
+    return _Conductor(team, jobs, listener, timeout_s).conduct()
+
+
+class _Conductor:
+    def __init__(self, team: Team, jobs: Sequence[wire.Job], listener: Listener, timeout_s: float) -> None:
+        self._team, self._jobs, self._listener, self._timeout_s = team, jobs, listener, timeout_s
+        self._progress = [Progress() for _ in team.members]
+        self._begun = time.monotonic()
+        self._deadline = self._begun + START_TIMEOUT_S
+        self._limit_s = START_TIMEOUT_S
+        self._settled_at = float("inf")
+
+    def conduct(self) -> Outcome:
+        timed_out: float | None = None
+        with selectors.DefaultSelector() as self._selector:
+            for member in self._team.members:
+                member.output.read()
+                member.output.forget()
+                self._watch(member)
+                self._offer(member)
+            while not all(one.state in _ENDED for one in self._progress):
+                now = time.monotonic()
+                if now >= min(self._settled_at, self._deadline):
+                    timed_out = self._limit_s if self._settled_at == float("inf") else None
+                    break
+                self._listen(min(self._settled_at, self._deadline, now + _TICK_S) - now)
+                self._listener.tick(time.monotonic() - self._begun)
+            stacks = self._stacks() if any(one.state != "done" for one in self._progress) else []
+        return Outcome(self._progress, timed_out, stacks)
+
+    def _watch(self, member: Member) -> None:
+        self._selector.register(member.channel, selectors.EVENT_READ, (member, "message"))
+        self._selector.register(member.output, selectors.EVENT_READ, (member, "output"))
+        if member.birth.fileno() >= 0:
+            self._selector.register(member.birth, selectors.EVENT_READ, (member, "news"))
+
+    def _offer(self, member: Member) -> None:
+        progress = self._progress[member.rank]
+        if member.hello is not None and not progress.sent:
+            progress.sent = True
+            member.channel.send(self._jobs[member.rank])
+            self._send_the_rest(member)
+
+    def _send_the_rest(self, member: Member) -> None:
+        events = selectors.EVENT_READ | (selectors.EVENT_WRITE if member.channel.wants_to_send else 0)
+        self._selector.modify(member.channel, events, (member, "message"))
+
+    def _listen(self, seconds: float) -> None:
+        for key, events in self._selector.select(seconds):
+            member, what = key.data
+            if what == "output":
+                self._read_output(member)
+            elif what == "message":
+                if events & selectors.EVENT_WRITE:
+                    member.channel.flush()
+                    self._send_the_rest(member)
+                self._read_messages(member)
+        for member in self._team.members:
+            if member.alive:
+                member.birth.poll()
+                if not member.alive:
+                    self._lose(member)
+
+    def _read_output(self, member: Member) -> None:
+        text = member.output.read()
+        if text:
+            self._listener.output(member.rank, text)
+        if member.output.closed:
+            self._unwatch(member.output)
+
+    def _read_messages(self, member: Member) -> None:
+        for message in member.channel.receive():
+            self._take(member, message)
+        if member.channel.closed:
+            self._unwatch(member.channel)
+
+    def _take(self, member: Member, message: Any) -> None:
+        progress = self._progress[member.rank]
+        if isinstance(message, wire.Hello):
+            member.hello = message
+            self._offer(member)
+        elif isinstance(message, wire.Started):
+            self._tell(member, "running")
+            if all(one.state != "starting" for one in self._progress):
+                self._limit_s = self._timeout_s
+                self._deadline = time.monotonic() + self._timeout_s
+        elif isinstance(message, wire.Done):
+            progress.done = message
+            self._read_output(member)
+            self._tell(member, "done")
+        elif isinstance(message, wire.Failed):
+            progress.failure = message
+            self._read_output(member)
+            self._tell(member, "failed")
+            consequence = diagnosis.is_consequence(message)
+            self._settle(_SETTLE_AFTER_CONSEQUENCE_S if consequence else _SETTLE_S)
+
+    def _lose(self, member: Member) -> None:
+        if not member.channel.closed:
+            self._read_messages(member)
+        if not member.output.closed:
+            self._read_output(member)
+        if member.birth.fileno() >= 0:
+            self._unwatch(member.birth)
+        if self._progress[member.rank].state not in _ENDED:
+            self._tell(member, "lost")
+            self._settle(_SETTLE_S)
+
+    def _settle(self, seconds: float) -> None:
+        self._settled_at = min(self._settled_at, time.monotonic() + seconds)
+
+    def _tell(self, member: Member, state: str) -> None:
+        self._progress[member.rank].state = state
+        self._listener.state(member.rank, state)
+
+    def _unwatch(self, source: Any) -> None:
+        if source.fileno() >= 0 and source.fileno() in self._selector.get_map():
+            self._selector.unregister(source)
+
+    def _stacks(self) -> list[tuple[wire.Frame, ...]]:
+        """Ask the ranks that are still busy where they are."""
+        busy = [member for member in self._team.members if self._progress[member.rank].state == "running"]
+        for member in busy:
+            member.ask_for_stacks()
+        deadline = time.monotonic() + _STACKS_S
+        waiting = list(busy)
+        while waiting and time.monotonic() < deadline:
+            time.sleep(0.02)
+            # a dump is written in one go: it is complete when it has begun and nothing more comes
+            waiting = [member for member in waiting if member.stacks.read() or not member.stacks.text]
+        frames: list[tuple[wire.Frame, ...]] = []
+        for member in self._team.members:
+            thread = member.hello.main_thread if member.hello else 0
+            sources = self._jobs[member.rank].parcel.sources
+            frames.append(tuple(places.parse_stacks(member.stacks.text, thread=thread, sources=sources)))
+        return frames

@@ -1,0 +1,149 @@
+"""What is noted of each collective: one override for each ``c10d::`` operator.
+
+Every way to communicate ends in one of these operators: user calls, point-to-point, DDP's C++ reducer, FSDP, functional
+collectives, DTensor. The override notes the call in the rank's logbook and hands it on to torch's own kernel, unchanged.
+Learners' hooks, process groups and profilers stay free.
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from lablib.engine import logbook
+from lablib.engine.logbook import Logbook
+
+
+class _Op:
+    """How to read one operator's arguments: its public name, and where tensors, group and peer stand."""
+
+    def __init__(self, name: str, *, tensors: int | None = 0, group: int = 1, peer: int | None = None) -> None:
+        self.name, self.tensors, self.group, self.peer = name, tensors, group, peer
+
+
+# torch/csrc/distributed/c10d/Ops.cpp; "tensors" is the argument whose bytes are the payload of the call on this rank
+_OPS = {
+    "allreduce_": _Op("all_reduce"),
+    "allreduce_coalesced_": _Op("all_reduce"),
+    "broadcast_": _Op("broadcast", peer=2),
+    "reduce_": _Op("reduce", peer=3),
+    "allgather_": _Op("all_gather", tensors=1, group=2),
+    "_allgather_base_": _Op("all_gather", tensors=1, group=2),
+    "allgather_coalesced_": _Op("all_gather", tensors=1, group=2),
+    "allgather_into_tensor_coalesced_": _Op("all_gather", tensors=1, group=2),
+    "reduce_scatter_": _Op("reduce_scatter", tensors=1, group=2),
+    "_reduce_scatter_base_": _Op("reduce_scatter", tensors=1, group=2),
+    "reduce_scatter_tensor_coalesced_": _Op("reduce_scatter", tensors=1, group=2),
+    "gather_": _Op("gather", tensors=1, group=2, peer=3),
+    "scatter_": _Op("scatter", tensors=0, group=2, peer=3),
+    "alltoall_": _Op("all_to_all", tensors=1, group=2),
+    "alltoall_base_": _Op("all_to_all", tensors=1, group=2),
+    "barrier": _Op("barrier", tensors=None),
+    "monitored_barrier_": _Op("monitored_barrier", tensors=None),
+    "send": _Op("send", peer=2),
+    "recv_": _Op("recv", peer=2),
+    "recv_any_source_": _Op("recv"),
+}
+_KEYS = ("CPU", "CUDA")
+_HIDDEN = tuple(str(Path(module.__file__ or "").parent) for module in (torch, sys.modules["lablib.engine"]))
+
+_installed: list[torch.library.Library] = []
+_logbook: Logbook | None = None
+_sequences: Counter[tuple[str, str, int]] = Counter()
+_members: dict[str, int] = {}
+
+
+def install() -> None:
+    """Override the operators in this process; ranks forked from it have them too."""
+    if _installed:
+        return
+    library = torch.library.Library("c10d", "IMPL")
+    with warnings.catch_warnings():
+        # torch warns of any override, wanted or not (aten/src/ATen/core/dispatch/OperatorEntry.cpp)
+        warnings.simplefilter("ignore")
+        for name, op in _OPS.items():
+            for key in filter(partial(_has_kernel, name), _KEYS):
+                kernel = torch.library.get_kernel(f"c10d::{name}", key)
+                library.impl(name, _override(op, kernel), key, with_keyset=True, allow_override=True)
+    _installed.append(library)
+
+
+def _has_kernel(name: str, key: str) -> bool:
+    return torch._C._dispatch_has_kernel_for_dispatch_key(f"c10d::{name}", key)
+
+
+def remove() -> None:
+    """Give torch its own kernels back."""
+    while _installed:
+        _installed.pop()._destroy()
+
+
+def attach(book: Logbook) -> None:
+    """Note the calls of the job that begins in this logbook."""
+    global _logbook
+    book.clear()
+    _sequences.clear()
+    _members.clear()
+    _logbook = book
+
+
+def detach() -> None:
+    """Note nothing more."""
+    global _logbook
+    _logbook = None
+
+
+def _override(op: _Op, kernel: Any) -> Callable[..., Any]:
+    def call(keyset: Any, *args: Any, **kwargs: Any) -> Any:
+        if _logbook is not None:
+            _note(_logbook, op, args)
+        return kernel.call_boxed(keyset, *args, **kwargs)
+
+    return call
+
+
+def _note(book: Logbook, op: _Op, args: tuple[Any, ...]) -> None:
+    group = dist.ProcessGroup.unbox(args[op.group])
+    peer = logbook.NO_PEER if op.peer is None else args[op.peer]
+    name = group.group_name
+    counted = (name, op.name, peer) if op.name in ("send", "recv") else (name, "", logbook.NO_PEER)
+    _sequences[counted] += 1
+    file, line = _learner_line(sys._getframe(2))
+    book.note(
+        op=op.name,
+        group=name,
+        members=_members.get(name) or _members.setdefault(name, _mask(group)),
+        sequence=_sequences[counted],
+        nbytes=0 if op.tensors is None else _nbytes(args[op.tensors]),
+        peer=peer,
+        line=line,
+        file=file,
+    )
+
+
+def _mask(group: Any) -> int:
+    return sum(1 << rank for rank in dist.get_process_group_ranks(group) if rank < 63)
+
+
+def _nbytes(tensors: Any) -> int:
+    if isinstance(tensors, torch.Tensor):
+        return tensors.nbytes
+    return sum(_nbytes(part) for part in tensors)
+
+
+def _learner_line(frame: FrameType | None) -> tuple[str, int]:
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if not file.startswith(_HIDDEN):
+            return file, frame.f_lineno
+        frame = frame.f_back
+    return "", 0

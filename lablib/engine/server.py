@@ -1,0 +1,59 @@
+"""The fork server's first import: importing this module *is* its work, and only a fork server does.
+
+    kernel ──starts──► fork server (this module: torch is imported once) ──forks──► rank 0 … rank n−1
+
+The server sits in a session of its own, so that neither the stop button nor a kernel's killed process group reaches it.
+It ends when the kernel does, however that happened, and takes every rank and its children along. It has one thread and no
+CUDA context when it forks, which is what makes forking safe.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import signal
+import sys
+import threading
+from pathlib import Path
+
+from lablib.engine.births import PARENT_VARIABLE
+
+
+def _leave_when_orphaned(parent: int, ready: threading.Event) -> None:
+    while not ready.wait(0.2):
+        if os.getppid() != parent:
+            os._exit(1)
+
+
+def _end_children(server: int) -> None:
+    if os.getpid() != server:
+        return
+    children = Path(f"/proc/self/task/{server}/children")
+    for pid in map(int, children.read_text().split() if children.exists() else ()):
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(pid, signal.SIGKILL)
+
+
+def _prepare(parent: int) -> None:
+    os.setsid()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+    atexit.register(_end_children, os.getpid())
+    ready = threading.Event()
+    watch = threading.Thread(target=_leave_when_orphaned, args=(parent, ready))
+    watch.start()
+    try:
+        import lablib.engine.worker
+    finally:
+        ready.set()
+        watch.join()
+    lablib.engine.worker.preload()
+    sys.stdout.flush()
+    sys.stderr.flush()
+
+
+if os.environ.pop(PARENT_VARIABLE, None) == str(os.getppid()):
+    _prepare(os.getppid())

@@ -1,0 +1,224 @@
+"""The life of a rank.
+
+    protect (process group, death with the parent, stacks on demand) → redirect output → Hello
+    → for each Job: surroundings → group → Started → call → Done or Failed → wait for the next → leave
+
+A rank reports before it tears anything down, and it leaves with ``os._exit``: nothing that a job left behind can hold it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import faulthandler
+import importlib
+import multiprocessing
+import os
+import pickle
+import random
+import select
+import signal
+import socket
+import sys
+import threading
+import time
+import traceback
+from datetime import timedelta
+from typing import Any, NoReturn
+
+import cloudpickle
+import numpy
+import torch
+import torch.distributed as dist
+
+from lablib.engine import cargo, probes, values, whoami, wire
+from lablib.engine.logbook import Logbook
+from lablib.errors import UsageError
+
+_PR_SET_PDEATHSIG = 1
+_OPENED_BY_A_FIRST_JOB = ("torch.distributed.rendezvous", "torch.nn.parallel.distributed", "torch.optim")
+
+
+def preload() -> None:
+    """Do once, in the fork server, what every rank would do: imports and overrides."""
+    for name in _OPENED_BY_A_FIRST_JOB:
+        importlib.import_module(name)
+    probes.install()
+
+
+def live_spawned() -> NoReturn:
+    """Be a rank in a new interpreter, with the seat read from standard input."""
+    seat = pickle.load(sys.stdin.buffer)
+    preload()
+    live(seat)
+
+
+def live(seat: wire.Seat) -> NoReturn:
+    """Be a rank until the parent hangs up."""
+    control = socket.socket(fileno=seat.control)
+    _protect(seat, control)
+    _redirect_output(seat.output)
+    whoami.rank = seat.rank
+    book = Logbook(seat.logbook)
+    main_thread = threading.main_thread().ident or 0
+    _say(control, wire.Hello(os.getpid(), main_thread))
+    group = _Group(seat)
+    while (job := wire.read(control)) is not None:
+        _say(control, _perform(job, seat, group, book, control))
+    os._exit(0)
+
+
+def _say(control: socket.socket, message: Any) -> None:
+    try:
+        control.sendall(wire.encode(message))
+    except ConnectionError:  # the parent hung up
+        os._exit(1)
+
+
+def _protect(seat: wire.Seat, control: socket.socket) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+    parent = os.getppid()
+    os.setpgid(0, 0)
+    if sys.platform == "linux" and seat.guarded:
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:
+            os._exit(1)
+    else:
+        threading.Thread(target=_leave_with_parent, args=(control,), daemon=True, name="lablib-leash").start()
+    faulthandler.register(signal.SIGUSR1, file=seat.stacks, all_threads=True, chain=False)
+
+
+def _leave_with_parent(control: socket.socket) -> None:
+    hang_up = select.poll()
+    hang_up.register(control, 0)  # no event asked for: a hang-up is always told
+    hang_up.poll()
+    os.killpg(0, signal.SIGKILL)
+
+
+def _redirect_output(output: int) -> None:
+    sys.stdout.flush()
+    sys.stderr.flush()
+    for standard in (1, 2):
+        os.dup2(output, standard)
+    os.close(output)
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.close(null)
+    for name, descriptor in (("stdout", 1), ("stderr", 2)):
+        stream = open(descriptor, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False)
+        setattr(sys, name, stream)
+        setattr(sys, f"__{name}__", stream)
+    sys.stdin = open(0, encoding="utf-8", closefd=False)
+
+
+def _flush_output() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        if not stream.closed:
+            stream.flush()
+    ctypes.CDLL(None).fflush(None)  # what native code printed waits in the C library's own buffer
+
+
+def _perform(
+    job: wire.Job, seat: wire.Seat, group: _Group, book: Logbook, control: socket.socket
+) -> wire.Done | wire.Failed:
+    refused = False
+    try:
+        _arrange(job.surroundings, seat)
+        before = _threads_and_children()
+        group.make(job.surroundings)
+        probes.attach(book)
+        fn, args = cargo.unpack(job.parcel)
+        _say(control, wire.Started())
+        value = fn(*args)
+        refused = True
+        payload = values.pack(value)
+        del value, fn, args
+        report: wire.Done | wire.Failed = wire.Done(payload, group.untouched() and _threads_and_children() == before)
+    except BaseException as error:  # SystemExit and KeyboardInterrupt end the function, not the report
+        report = _failure(error, refused=refused and isinstance(error, UsageError))
+    probes.detach()
+    _flush_output()
+    return report
+
+
+def _arrange(surroundings: wire.Surroundings, seat: wire.Seat) -> None:
+    os.environ.clear()
+    os.environ.update(surroundings.environment)
+    sys.path[:] = surroundings.import_path
+    os.chdir(surroundings.folder)
+    importlib.invalidate_caches()
+    torch.set_num_threads(surroundings.threads)
+    if surroundings.device.startswith("cuda"):
+        torch.cuda.set_device(surroundings.device)
+    # ranks forked from one server share its random state; torchrun's ranks differ, so these must
+    torch.seed()
+    random.seed()
+    numpy.random.seed()
+
+
+class _Group:
+    """The store and the default process group of this rank, made once and kept between jobs."""
+
+    def __init__(self, seat: wire.Seat) -> None:
+        self._seat = seat
+        self._store: dist.Store | None = None
+        self._made: tuple[Any, int] | None = None
+
+    def make(self, surroundings: wire.Surroundings) -> None:
+        seat = self._seat
+        if seat.rank == 0 and surroundings.store and self._store is None:
+            self._store = self._connect(is_master=True, master_listen_fd=seat.listener)
+        if surroundings.backend is None or self._made is not None:
+            return
+        self._store = self._store or self._connect(is_master=False)
+        device = torch.device(surroundings.device)
+        dist.init_process_group(
+            surroundings.backend,
+            store=dist.PrefixStore("lablib", self._store),
+            rank=seat.rank,
+            world_size=seat.world_size,
+            device_id=device if surroundings.backend == "nccl" else None,
+        )
+        self._made = self._state()
+
+    def untouched(self) -> bool:
+        """Return whether the groups are those that `make` left."""
+        return self._state() == (self._made or (None, 0))
+
+    def _state(self) -> tuple[Any, int]:
+        world = dist.distributed_c10d._world
+        return (dist.group.WORLD, world.group_count) if dist.is_initialized() else (None, 0)
+
+    def _connect(self, **role: Any) -> dist.Store:
+        seat = self._seat
+        return dist.TCPStore(
+            "127.0.0.1", seat.port, seat.world_size, wait_for_workers=False, timeout=timedelta(seconds=60), **role
+        )
+
+
+def _threads_and_children() -> tuple[set[int | None], set[int | None]]:
+    threads = {thread.ident for thread in threading.enumerate()}
+    return threads, {child.pid for child in multiprocessing.active_children()}
+
+
+def _failure(error: BaseException, *, refused: bool) -> wire.Failed:
+    at_ns = time.monotonic_ns()
+    summary = traceback.TracebackException.from_exception(error)
+    frames = tuple(
+        wire.Frame(frame.filename, frame.lineno or 0, frame.name, frame.line or "")
+        for frame in summary.stack
+        if frame.filename != __file__
+    )
+    try:
+        pickled = cloudpickle.dumps(error)
+    except Exception:  # the exception holds something that cannot travel; its text does
+        pickled = None
+    return wire.Failed(
+        kind=type(error).__qualname__,
+        message=str(error),
+        frames=frames,
+        traceback="".join(summary.format()),
+        exception=pickled,
+        at_ns=at_ns,
+        refused=refused,
+    )
