@@ -44,7 +44,9 @@ def main(arguments: list[str], labs: Path = HERE) -> int:
     options = parser.parse_args(arguments)
     try:
         course = [read(path) for path in sorted((labs / "src").glob("*.py"))]
-        if repeated := [number for number, times in Counter(lab.number for lab in course).items() if times > 1]:
+        if repeated := [
+            number for number, times in Counter(lab.number for lab in course).items() if times > 1
+        ]:
             raise SourceError(f"two labs have the number {', '.join(repeated)}")
         if unknown := set(options.run) - {lab.number for lab in course}:
             raise SourceError(f"no lab {', '.join(sorted(unknown))} in labs/src")

@@ -1,7 +1,7 @@
 """The running time of each lab under nbval: one table, and a failure above the budget.
 
-`pytest --nbval-lax --nbval-current-env --nbval-cell-timeout=120 labs` runs every notebook. A lab's seconds are those
-of its two notebooks together, kernel start included, on 2 cores.
+`pytest --nbval-lax --nbval-current-env --nbval-cell-timeout=120 labs` runs every notebook. A lab's seconds
+are those of its two notebooks together, kernel start included, on 2 cores.
 """
 
 from collections import defaultdict

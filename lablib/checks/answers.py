@@ -41,8 +41,8 @@ def whole_number(answer: Any) -> int:
     return int(value)
 
 
-def items(answer: Any, count: int | None = None) -> list[Any]:
-    """Read a list, tuple, set (sorted), range, array or tensor as a list of `count` items (None: any number).
+def items(answer: Any, count: int | None = None) -> tuple[Any, ...]:
+    """Read a list, tuple, sorted set, range, array or tensor of `count` items (None: any number) as a tuple.
 
     Raises WrongKind for a text, a mapping, an iterator, or another number of items.
     """
@@ -58,12 +58,12 @@ def items(answer: Any, count: int | None = None) -> list[Any]:
         raise WrongKind(f"got {described(answer)}") from None
     if count is not None and length != count:
         raise WrongKind(f"got {length} items")
-    return found
+    return tuple(found)
 
 
-def whole_numbers(answer: Any, count: int | None = None) -> list[int]:
+def whole_numbers(answer: Any, count: int | None = None) -> tuple[int, ...]:
     """Read `count` whole numbers (None: any number of them); see `items` and `whole_number`."""
-    return [whole_number(item) for item in items(answer, count)]
+    return tuple(whole_number(item) for item in items(answer, count))
 
 
 def text(answer: Any) -> str:

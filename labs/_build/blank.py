@@ -52,8 +52,10 @@ def blanked(lab: Lab, cell: Cell) -> str:
     if opened:
         lab.wrong(opened, "# solution without # end solution in the same cell")
     source = "\n".join(kept)
-    for whole in (cell.source, source):
-        _parse(lab, cell, whole)
+    if error := _syntax_error(cell.source):
+        lab.wrong(cell.line + (error.lineno or 0), f"not Python: {error.msg}")
+    if error := _syntax_error(source):
+        lab.wrong(cell.line, f"without its solutions the cell is not Python: {error.msg}")
     return source
 
 
@@ -72,9 +74,9 @@ def _without_value(lab: Lab, line: int, code: str) -> str:
     return GAP
 
 
-def _parse(lab: Lab, cell: Cell, source: str) -> None:
+def _syntax_error(source: str) -> SyntaxError | None:
     try:
         ast.parse(source)
     except SyntaxError as error:
-        which = "the cell" if source == cell.source else "the learner's cell"
-        lab.wrong(cell.line + (error.lineno or 1), f"{which} is not Python: {error.msg}")
+        return error
+    return None

@@ -22,7 +22,13 @@ def outputs_of(lab: Lab, built: dict[str, Any]) -> Printed:
     notebook = nbformat.reads(json.dumps(built), as_version=4)
     with tempfile.TemporaryDirectory(prefix="lab-") as folder:
         resources = {"metadata": {"path": folder}}
-        client = NotebookClient(notebook, timeout=CELL_SECONDS, kernel_name="python3", resources=resources)
+        client = NotebookClient(
+            notebook,
+            timeout=CELL_SECONDS,
+            kernel_name="python3",
+            resources=resources,
+            extra_arguments=["--Application.log_level=ERROR"],
+        )
         with client.setup_kernel():
             for index, cell in enumerate(notebook.cells):
                 try:

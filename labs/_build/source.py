@@ -108,6 +108,8 @@ def _blocks(lab: Lab, lines: list[str], first: int) -> Iterator[tuple[int, str, 
     for i in range(first, starts[0] if starts else len(lines)):
         if lines[i].strip():
             lab.wrong(i + 1, "text before the first cell; start it with # %% or # %% [markdown]")
+    if not starts:
+        lab.wrong(first, "no cells after the header")
     for start, end in zip(starts, [*starts[1:], len(lines)], strict=True):
         if lines[start][:1].isspace():
             lab.wrong(start + 1, "a cell starts at the left margin")
