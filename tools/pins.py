@@ -8,7 +8,7 @@ import sys
 
 HEADER = "# Written by `make pins` from an environment that passed `make test`. Do not edit."
 OLDEST = (3, 10)
-NOT_OURS = {"lablib", "pip", "setuptools", "wheel"}
+NOT_OURS = {"lablib", "pip"}
 
 
 def constraint(name: str, version: str, requires_python: str | None) -> str:
