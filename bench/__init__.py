@@ -1,0 +1,1 @@
+"""Measure how long ranks take to start and what they cost, beside the tools people use today."""
