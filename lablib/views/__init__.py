@@ -1,0 +1,7 @@
+"""Draw what happened: each view turns plain data into a plotly figure with a badge and a one-line summary."""
+
+from lablib.views.frame import Badge, summary
+from lablib.views.hosts import hosts
+from lablib.views.places import RankPlace
+
+__all__ = ["Badge", "RankPlace", "hosts", "summary"]
