@@ -11,7 +11,6 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-import shutil
 from datetime import datetime
 from pathlib import Path
 
@@ -37,14 +36,17 @@ def lay_out(root: Path, *, reset: str | None = None, now: datetime | None = None
     work.mkdir(exist_ok=True)
     copied = _read(work / NOTE)
     if reset:
-        _set_aside(work, _numbered(reset, notebooks), now or datetime.now().astimezone())
+        wanted = {name: notebooks[name] for name in _numbered(reset, notebooks)}
+        _set_aside(work, wanted, now or datetime.now().astimezone())
     newer = []
     for name, source in notebooks.items():
         target = work / name
-        digest = hashlib.sha256(source.read_bytes()).hexdigest()
+        content = source.read_bytes()
+        digest = hashlib.sha256(content).hexdigest()
         if not target.exists():
             target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(source, target)
+            target.write_bytes(content)
+        if target.read_bytes() == content:
             copied[name] = digest
         elif copied.setdefault(name, digest) != digest:
             newer.append(name)
@@ -78,10 +80,10 @@ def _number(name: str) -> str:
     return found[1]
 
 
-def _set_aside(work: Path, names: list[str], now: datetime) -> None:
-    for name in names:
+def _set_aside(work: Path, notebooks: dict[str, Path], now: datetime) -> None:
+    for name, source in notebooks.items():
         mine = work / name
-        if mine.exists():
+        if mine.exists() and mine.read_bytes() != source.read_bytes():
             kept = work / BACKUPS / f"{name.removesuffix('.ipynb')}.{now:%Y-%m-%d_%H%M%S_%f}.ipynb"
             kept.parent.mkdir(parents=True, exist_ok=True)
             mine.rename(kept)

@@ -25,6 +25,7 @@ ASTRAY = {
     *("PYTHONDONTWRITEBYTECODE", "PYTHONHOME", "PYTHONNOUSERSITE", "PYTHONOPTIMIZE", "PYTHONPATH"),
     *("PYTHONPLATLIBDIR", "PYTHONPYCACHEPREFIX", "PYTHONSAFEPATH", "PYTHONSTARTUP", "PYTHONWARNINGS"),
 }
+STAMP = Path(".venv", "lablib-installed.json")
 # No pop-up that asks about news, and no request to a website behind the learner's back.
 LAB_SETTINGS = {
     "@jupyterlab/apputils-extension:notification": {"fetchNews": "false", "checkForUpdates": False}
@@ -49,22 +50,26 @@ def ready(root: Path, *, extras: Iterable[str] = (), torch_index: str | None = N
     """
     venv = root / ".venv"
     python = venv / "bin" / "python"
-    stamp = venv / "lablib-installed.json"
     wanted = set(extras)
     if _works(python):
-        fingerprint, installed = _read(stamp)
+        fingerprint, installed = _read(root / STAMP)
         if fingerprint == _fingerprint(root) and wanted <= installed:
             return python
         wanted |= installed
     else:
         _make(venv)
-    stamp.unlink(missing_ok=True)
+    (root / STAMP).unlink(missing_ok=True)
     _install(root, python, wanted, torch_index)
     settings = venv / "share" / "jupyter" / "lab" / "settings" / "overrides.json"
     settings.parent.mkdir(parents=True, exist_ok=True)
     settings.write_text(json.dumps(LAB_SETTINGS))
-    stamp.write_text(json.dumps({"fingerprint": _fingerprint(root), "extras": sorted(wanted)}))
+    note_installed(root, wanted)
     return python
+
+
+def note_installed(root: Path, extras: Iterable[str]) -> None:
+    """Write down that `root`/.venv has what pyproject.toml, constraints.txt and `extras` ask for."""
+    (root / STAMP).write_text(json.dumps({"fingerprint": _fingerprint(root), "extras": sorted(extras)}))
 
 
 def variables(venv: Path) -> dict[str, str]:
@@ -100,7 +105,7 @@ def _make(venv: Path) -> None:
         raise StopError(
             "on Windows the labs run inside WSL2, a Linux beside Windows; README.md has the lines"
         )
-    missing = [name for name in ("venv", "ensurepip") if importlib.util.find_spec(name) is None]
+    missing = [name for name in ("venv", "ensurepip") if not _importable(name)]
     if missing:
         version = f"{sys.version_info[0]}.{sys.version_info[1]}"
         raise StopError(
@@ -111,6 +116,11 @@ def _make(venv: Path) -> None:
     print(f"Making .venv{again}: once, some minutes. No compiler is needed.", flush=True)
     if not _run([sys.executable, "-m", "venv", "--clear", str(venv)], venv.parent, variables(venv)):
         raise StopError("python -m venv failed; its lines above say why")
+
+
+def _importable(name: str) -> bool:
+    found = importlib.util.find_spec(name)
+    return found is not None and found.origin is not None
 
 
 def _install(root: Path, python: Path, extras: set[str], torch_index: str | None) -> None:
