@@ -27,8 +27,10 @@ test: style
 	$(TEST) pytest
 	$(TEST) pytest --nbval-lax --nbval-current-env --nbval-cell-timeout=120 labs
 
+# Whatever starts ranks, kernels or a browser waits for `make test`.
+REAL = engine notebook browser bench
 check: style
-	$(TEST) pytest -m "not slow and not soak and not browser"
+	$(TEST) pytest -m "not slow and not soak and not browser" $(REAL:%=--ignore=tests/%)
 
 style: python
 	$(TEST) ruff check .
