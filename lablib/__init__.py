@@ -3,10 +3,13 @@
 Importing lablib starts nothing and imports neither torch nor anything that draws.
 """
 
+import sys
+
 from lablib.engine.launch import Cluster, run, run_script, spawn, warm_up
 from lablib.engine.result import Run
 from lablib.engine.whoami import device
 from lablib.errors import LabError, RankFailed, RankLost, RunError, RunTimeout, TraceError, UsageError
+from lablib.notebook.expect import expect
 
 __all__ = [
     "Cluster",
@@ -19,8 +22,15 @@ __all__ = [
     "TraceError",
     "UsageError",
     "device",
+    "expect",
     "run",
     "run_script",
     "spawn",
     "warm_up",
 ]
+
+if "IPython" in sys.modules:
+    from lablib.notebook.activate import activate
+
+    activate()
+    del activate

@@ -7,6 +7,7 @@ What cannot travel is named before anything starts. Tensors travel without the r
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
 import inspect
@@ -17,6 +18,7 @@ import types
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import cloudpickle
@@ -155,8 +157,17 @@ def _warn_of_large(fn: Callable[..., Any], args: tuple[Any, ...]) -> None:
             warnings.warn(
                 f"{name}, is {nbytes / 1024**2:.0f} MiB and is copied to every rank at each call; "
                 "make it inside the function, or load it there from a file",
-                stacklevel=2,
+                stacklevel=_depth_of_caller(),
             )
+
+
+def _depth_of_caller() -> int:
+    """Return how many frames up the code outside lablib is that made the call."""
+    ours = str(Path(__file__).parents[1])
+    depth, frame = 1, sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_filename.startswith((ours, contextlib.__file__)):
+        depth, frame = depth + 1, frame.f_back
+    return depth
 
 
 def _used(fn: Callable[..., Any]) -> Iterator[tuple[str, str, object]]:
@@ -209,6 +220,8 @@ def _name(fn: Any) -> str:
 
 
 def _kind(value: object) -> str:
+    if value is None:
+        return "None"
     if inspect.isgenerator(value):
         return "a generator"
     name = type(value).__qualname__

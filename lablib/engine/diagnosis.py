@@ -77,11 +77,13 @@ def _failed(culprit: Evidence, evidence: Sequence[Evidence]) -> RankFailed:
     ]
     who = _ranks(same) if len(same) > 1 else f"rank {culprit.rank}"
     message = failure.message.strip().splitlines()[0] if failure.message.strip() else ""
+    own = places.learners(failure.frames) or list(failure.frames[-1:])
     if failure.refused:
-        summary = f"{who}: {message}"
+        summary, own = f"{who}: {message}", []
+    elif is_consequence(failure):
+        summary = f"{who} lost the connection to another rank"
     else:
         summary = f"{who} raised {failure.kind}" + (f": {message}" if message else "")
-    own = places.learners(failure.frames) or list(failure.frames[-1:])
     lines = [f"  {places.say(frame)}, in {frame.function}\n    {frame.text.strip()}" for frame in own]
     if "\n" in failure.message.strip():
         lines.append(failure.message.strip())
@@ -181,8 +183,11 @@ def _doing(evidence: Sequence[Evidence]) -> list[str]:
 
 
 def _activity(one: Evidence) -> str:
+    if one.failure and is_consequence(one.failure):
+        return "then lost its connection, which is a consequence"
     if one.failure:
-        return f"raised {one.failure.kind}: {one.failure.message.strip().splitlines()[0] if one.failure.message else ''}".rstrip(": ")
+        first, *_ = one.failure.message.strip().splitlines() or [""]
+        return f"raised {one.failure.kind}: {first}".rstrip(": ")
     if one.state == "lost":
         return one.ended
     if one.state == "done":

@@ -34,6 +34,7 @@ from lablib.errors import RunError, UsageError
 _MAX_RANKS_VARIABLE = "LABLIB_MAX_RANKS"
 _MAX_RANKS = 16
 _MAX_TIMEOUT_S = 7 * 24 * 3600.0
+_START = {"forkserver": "starting ranks (once, about 3 s)", "spawn": "starting ranks (some seconds for each)"}
 _one_run = threading.Lock()
 
 
@@ -347,7 +348,7 @@ def _call_and_tell(
     frontend = listener.frontend
     told = frontend.listener()
     jobs = _jobs(team, options, fn, args, environment or _torchrun_like, group, rank_first, frontend.label_of)
-    told.started(options.world_size, _about(options, group))
+    told.started(options.world_size, _about(options, group), _START[options.start_method])
     outcome = parent.conduct(team, jobs, told, timeout_s=timeout_s)
     evidence = _evidence(team, outcome)
     error: RunError | None = None if outcome.went_well else diagnosis.explain(evidence, timeout_s=outcome.timed_out)
@@ -445,7 +446,7 @@ def _evidence(team: Team, outcome: parent.Outcome) -> list[diagnosis.Evidence]:
             failure=progress.failure,
             ended="" if progress.state != "lost" else member.how_it_ended(),
             stack=outcome.stacks[member.rank] if outcome.stacks else (),
-            calls=tuple(member.logbook.entries()) if outcome.stacks else (),
+            calls=tuple(outcome.calls[member.rank]) if outcome.calls else (),
             output=member.output.text if outcome.stacks else "",
         )
         for member, progress in zip(team.members, outcome.progress, strict=True)

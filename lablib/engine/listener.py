@@ -8,11 +8,20 @@ from typing import Protocol, TextIO
 from lablib.engine.result import Run
 
 
+PATIENCE_S = 0.5  # how long a start may take before anybody is told why
+
+
 class Listener(Protocol):
     """Be told of one run as it goes; every call comes from the thread that called `run`."""
 
-    def started(self, world_size: int, about: str) -> None:
-        """Learn that a run begins; ``about`` is backend, device and the reason in words."""
+    def started(self, world_size: int, about: str, start: str) -> None:
+        """Learn that a run begins.
+
+        Args:
+            world_size: number of ranks.
+            about: backend, device and the reason for them, in words.
+            start: why the ranks may take long to start, in words.
+        """
 
     def output(self, rank: int, text: str) -> None:
         """Learn that a rank printed ``text``: some lines, or a part of one."""
@@ -43,11 +52,12 @@ class TerminalListener:
     def __init__(self, stream: TextIO | None = None) -> None:
         self._stream = stream or sys.stdout
         self._begun: dict[int, str] = {}
-        self._told_of_start = False
+        self._start = ""
         self._running = False
 
-    def started(self, world_size: int, about: str) -> None:
+    def started(self, world_size: int, about: str, start: str) -> None:
         """Keep silent: a script's output is its own."""
+        self._start = start
 
     def output(self, rank: int, text: str) -> None:
         """Print the lines that are complete."""
@@ -63,9 +73,9 @@ class TerminalListener:
 
     def tick(self, seconds: float) -> None:
         """Say once why the first start takes long."""
-        if seconds > 0.5 and not self._running and not self._told_of_start:
-            self._told_of_start = True
-            print("starting ranks (once, about 3 s)", file=self._stream)
+        if seconds > PATIENCE_S and not self._running and self._start:
+            print(self._start, file=self._stream)
+            self._start = ""
 
     def done(self, run: Run) -> None:
         """Print what ended without a line break."""

@@ -13,6 +13,7 @@ from typing import Any
 
 from lablib.engine import diagnosis, places, wire
 from lablib.engine.listener import Listener
+from lablib.engine.logbook import Entry
 from lablib.engine.team import Member, Team
 
 START_TIMEOUT_S = 120.0
@@ -35,10 +36,14 @@ class Progress:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a job: each rank's progress, and whether time ran out."""
+    """What came of a job: each rank's progress, and whether time ran out.
+
+    Where it did not go well, ``calls`` and ``stacks`` say of each rank which collectives it began and where it was.
+    """
 
     progress: list[Progress]
     timed_out: float | None
+    calls: list[list[Entry]]
     stacks: list[tuple[wire.Frame, ...]]
 
     @property
@@ -83,8 +88,12 @@ class _Conductor:
                     break
                 self._listen(min(self._settled_at, self._deadline, now + _TICK_S) - now)
                 self._listener.tick(time.monotonic() - self._begun)
-            stacks = self._stacks() if any(one.state != "done" for one in self._progress) else []
-        return Outcome(self._progress, timed_out, stacks)
+            calls, stacks = [], []
+            if any(one.state != "done" for one in self._progress):
+                # first the logbooks: the signal that asks for stacks also ends a rank's sleep
+                calls = [member.logbook.entries() for member in self._team.members]
+                stacks = self._stacks()
+        return Outcome(self._progress, timed_out, calls, stacks)
 
     def _watch(self, member: Member) -> None:
         self._selector.register(member.channel, selectors.EVENT_READ, (member, "message"))
@@ -94,7 +103,7 @@ class _Conductor:
 
     def _offer(self, member: Member) -> None:
         progress = self._progress[member.rank]
-        if member.hello is not None and not progress.sent:
+        if member.hello is not None and not progress.sent and not member.channel.closed:
             progress.sent = True
             member.channel.send(self._jobs[member.rank])
             self._send_the_rest(member)
@@ -127,17 +136,15 @@ class _Conductor:
             self._unwatch(member.output)
 
     def _read_messages(self, member: Member) -> None:
-        for message in member.channel.receive():
+        for message in member.messages():
             self._take(member, message)
+        self._offer(member)
         if member.channel.closed:
             self._unwatch(member.channel)
 
     def _take(self, member: Member, message: Any) -> None:
         progress = self._progress[member.rank]
-        if isinstance(message, wire.Hello):
-            member.hello = message
-            self._offer(member)
-        elif isinstance(message, wire.Started):
+        if isinstance(message, wire.Started):
             self._tell(member, "running")
             if all(one.state != "starting" for one in self._progress):
                 self._limit_s = self._timeout_s

@@ -1,14 +1,13 @@
-"""What is noted of each collective: one override for each ``c10d::`` operator.
+"""What is noted of each collective: one probe in front of each ``c10d::`` operator.
 
-Every way to communicate ends in one of these operators: user calls, point-to-point, DDP's C++ reducer, FSDP, functional
-collectives, DTensor. The override notes the call in the rank's logbook and hands it on to torch's own kernel, unchanged.
+Every way to communicate passes one of these operators: user calls, point-to-point, DDP's C++ reducer, FSDP, functional
+collectives, DTensor. The probe notes the call in the rank's logbook and hands it on to torch's own kernel, unchanged.
 Learners' hooks, process groups and profilers stay free.
 """
 
 from __future__ import annotations
 
 import sys
-import warnings
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
@@ -19,6 +18,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from lablib import torch_private
 from lablib.engine import logbook
 from lablib.engine.logbook import Logbook
 
@@ -53,7 +53,6 @@ _OPS = {
     "recv_": _Op("recv", peer=2),
     "recv_any_source_": _Op("recv"),
 }
-_KEYS = ("CPU", "CUDA")
 _HIDDEN = tuple(str(Path(module.__file__ or "").parent) for module in (torch, sys.modules["lablib.engine"]))
 
 _installed: list[torch.library.Library] = []
@@ -63,28 +62,19 @@ _members: dict[str, int] = {}
 
 
 def install() -> None:
-    """Override the operators in this process; ranks forked from it have them too."""
+    """Stand in front of the operators in this process; ranks forked from it do, too."""
     if _installed:
         return
     library = torch.library.Library("c10d", "IMPL")
-    with warnings.catch_warnings():
-        # torch warns of any override, wanted or not (aten/src/ATen/core/dispatch/OperatorEntry.cpp)
-        warnings.simplefilter("ignore")
-        for name, op in _OPS.items():
-            for key in filter(partial(_has_kernel, name), _KEYS):
-                kernel = torch.library.get_kernel(f"c10d::{name}", key)
-                library.impl(name, _override(op, kernel), key, with_keyset=True, allow_override=True)
     _installed.append(library)
-
-
-def _has_kernel(name: str, key: str) -> bool:
-    return torch._C._dispatch_has_kernel_for_dispatch_key(f"c10d::{name}", key)
+    for name, op in _OPS.items():
+        torch_private.intercept_operator(library, name, partial(_probe, op))
 
 
 def remove() -> None:
-    """Give torch its own kernels back."""
+    """Leave torch as it was."""
     while _installed:
-        _installed.pop()._destroy()
+        torch_private.release(_installed.pop())
 
 
 def attach(book: Logbook) -> None:
@@ -102,17 +92,17 @@ def detach() -> None:
     _logbook = None
 
 
-def _override(op: _Op, kernel: Any) -> Callable[..., Any]:
+def _probe(op: _Op, go_on: Callable[..., Any]) -> Callable[..., Any]:
     def call(keyset: Any, *args: Any, **kwargs: Any) -> Any:
         if _logbook is not None:
             _note(_logbook, op, args)
-        return kernel.call_boxed(keyset, *args, **kwargs)
+        return go_on(keyset, *args, **kwargs)
 
     return call
 
 
 def _note(book: Logbook, op: _Op, args: tuple[Any, ...]) -> None:
-    group = dist.ProcessGroup.unbox(args[op.group])
+    group = torch_private.unbox_group(args[op.group])
     peer = logbook.NO_PEER if op.peer is None else args[op.peer]
     name = group.group_name
     counted = (name, op.name, peer) if op.name in ("send", "recv") else (name, "", logbook.NO_PEER)

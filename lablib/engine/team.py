@@ -16,6 +16,7 @@ import os
 import signal
 import socket
 import time
+from typing import Any
 
 from lablib.engine import births, logbook, wire
 from lablib.engine.logbook import Logbook
@@ -62,6 +63,14 @@ class Member:
     def alive(self) -> bool:
         """Return whether the process may still be there."""
         return self.birth.exitcode is None
+
+    def messages(self) -> list[Any]:
+        """Return what the rank said since the last call, apart from its Hello, which is kept; never blocks."""
+        said = self.channel.receive()
+        for message in said:
+            if isinstance(message, wire.Hello):
+                self.hello = message
+        return [message for message in said if not isinstance(message, wire.Hello)]
 
     def how_it_ended(self) -> str:
         """Return the exit code in words."""
@@ -126,6 +135,7 @@ class Team:
         """Return whether every rank is there and waits for a job."""
         for member in self.members:
             member.birth.poll()
+            member.messages()  # an idle rank has nothing to say: what this finds is a hang-up
         return not self.closed and all(member.alive and not member.channel.closed for member in self.members)
 
     def close(self, *, wait_s: float = 0.0) -> None:

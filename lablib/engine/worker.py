@@ -30,6 +30,7 @@ import numpy
 import torch
 import torch.distributed as dist
 
+from lablib import torch_private
 from lablib.engine import cargo, probes, values, whoami, wire
 from lablib.engine.logbook import Logbook
 from lablib.errors import UsageError
@@ -39,7 +40,7 @@ _OPENED_BY_A_FIRST_JOB = ("torch.distributed.rendezvous", "torch.nn.parallel.dis
 
 
 def preload() -> None:
-    """Do once, in the fork server, what every rank would do: imports and overrides."""
+    """Do once, in the fork server, what every rank would do: imports and probes."""
     for name in _OPENED_BY_A_FIRST_JOB:
         importlib.import_module(name)
     probes.install()
@@ -186,8 +187,7 @@ class _Group:
         return self._state() == (self._made or (None, 0))
 
     def _state(self) -> tuple[Any, int]:
-        world = dist.distributed_c10d._world
-        return (dist.group.WORLD, world.group_count) if dist.is_initialized() else (None, 0)
+        return (dist.group.WORLD, torch_private.groups_made()) if dist.is_initialized() else (None, 0)
 
     def _connect(self, **role: Any) -> dist.Store:
         seat = self._seat

@@ -1,0 +1,1 @@
+"""lablib inside IPython: live output, how a run and an error show in a cell."""
