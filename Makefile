@@ -44,9 +44,10 @@ soak: python
 bench: python
 	$(BENCH) bench.launch
 
-# After `make bench` and `make test` in a new .venv: write down what is in it.
+# Write down what is in a .venv that passed `make test` and `make bench`.
 pins: python
-	$(BENCH) tools/pins.py > constraints.txt
+	$(BENCH) tools/pins.py > .venv/pins.txt
+	mv .venv/pins.txt constraints.txt
 
 clean:
 	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache artifacts build lablib.egg-info

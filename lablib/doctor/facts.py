@@ -240,9 +240,9 @@ def launch() -> Launch:
     start = time.monotonic()
     error = None
     try:
-        import lablib
+        from lablib.engine.launch import run
 
-        values = lablib.run(_sum_of_ranks, world_size=2, backend="gloo").values
+        values = run(_sum_of_ranks, world_size=2, backend="gloo").values
         if values != [1.0, 1.0]:
             error = f"the ranks returned {values} where each should return 1.0"
     except Exception as problem:
