@@ -1,7 +1,7 @@
 """Measure, in one run and on the same job, how long ranks take to start and what they cost.
 
-    python -m bench.launch                      everything: about 6 minutes on 2 cores
-    python -m bench.launch --quick              one round: about 3 minutes
+    python -m bench.launch                      everything: about 8 minutes on 2 cores
+    python -m bench.launch --quick              one round: about 4 minutes
     python -m bench.launch --only fresh mp_spawn --json launch.json
 
 The job: N ranks on one machine join a gloo group, all-reduce four numbers, and the caller receives what
