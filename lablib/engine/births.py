@@ -14,6 +14,7 @@ import os
 import pickle
 import selectors
 import signal
+import socket
 import struct
 import subprocess
 import sys
@@ -22,7 +23,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from multiprocessing import forkserver
 from pathlib import Path
-from typing import Protocol
+from typing import NoReturn, Protocol
 
 from lablib.engine.wire import Seat
 from lablib.errors import UsageError
@@ -31,6 +32,8 @@ PARENT_VARIABLE = "LABLIB_FORK_SERVER_OF"  # tells the server's first import tha
 START_METHODS = ("forkserver", "spawn")
 SERVER_DIED = 1 << 16  # in place of an exit code
 _SIGNED = struct.Struct("q")  # what multiprocessing's server writes: the process id, later the exit code
+
+_ROOT = str(Path(__file__).parents[2])
 
 _server = forkserver.ForkServer()  # this kernel's fork server, apart from the one that learners' own code may use
 _server.set_forkserver_preload(["lablib.engine.server"])
@@ -107,25 +110,25 @@ class RankProcess:
     def __init__(self, seat: Seat) -> None:
         self.seat = seat
 
-    def _bootstrap(self, parent_sentinel: int) -> int:
+    def _bootstrap(self, parent_sentinel: int) -> NoReturn:
         os.close(parent_sentinel)
         alive = forkserver._forkserver._forkserver_alive_fd
         os.close(alive)  # a rank that kept it would keep the server alive after the kernel's death
         forkserver._forkserver._forkserver_alive_fd = None
         control, output, stacks, logbook, *listener = forkserver.get_inherited_fds()
-        from lablib.engine import worker
-
-        worker.live(
-            replace(
-                self.seat,
-                control=control,
-                output=output,
-                stacks=stacks,
-                logbook=logbook,
-                listener=listener[0] if listener else None,
-            )
+        seat = replace(
+            self.seat,
+            control=control,
+            output=output,
+            stacks=stacks,
+            logbook=logbook,
+            listener=listener[0] if listener else None,
         )
-        return 0
+        from lablib.engine import guard, worker
+
+        own = socket.socket(fileno=control)
+        guard.protect(seat, own)
+        worker.live(seat, own)
 
 
 class _Forked:
@@ -140,7 +143,7 @@ class _Forked:
         with open(data, "wb") as pipe:
             # preparation data stays empty: the main module is never imported again, scripts need no guard
             pickle.dump({"sys_path": list(sys.path)}, pipe)
-            pickle.dump(RankProcess(seat), pipe)
+            pickle.dump(RankProcess(replace(seat, parent=_server._forkserver_pid)), pipe)
 
     def fileno(self) -> int:
         return -1 if self._status is None else self._status
@@ -178,11 +181,10 @@ class _Forked:
 
 class _Spawned:
     def __init__(self, seat: Seat) -> None:
-        guarded = threading.current_thread() is threading.main_thread()
-        seat = replace(seat, guarded=guarded)  # the guard follows the *thread* that started the process
-        root = str(Path(__file__).parents[2])
+        seat = replace(seat, bound_to_parent=threading.current_thread() is threading.main_thread())
+        first_lines = f"import sys; sys.path.insert(0, {_ROOT!r}); from lablib.engine import spawned; spawned.live()"
         self._process = subprocess.Popen(
-            [sys.executable, "-c", f"import sys; sys.path.insert(0, {root!r}); from lablib.engine.worker import live_spawned; live_spawned()"],
+            [sys.executable, "-c", first_lines],
             stdin=subprocess.PIPE,
             pass_fds=_descriptors(seat),
         )
@@ -233,9 +235,8 @@ def _kill_with_children(pid: int, *, itself: bool) -> None:
 
 
 def _ensure_server() -> None:
-    root = str(Path(__file__).parents[2])
     path = os.environ.get("PYTHONPATH")
-    wanted = {PARENT_VARIABLE: str(os.getpid()), "PYTHONPATH": f"{root}{os.pathsep}{path}" if path else root}
+    wanted = {PARENT_VARIABLE: str(os.getpid()), "PYTHONPATH": f"{_ROOT}{os.pathsep}{path}" if path else _ROOT}
     before = {name: os.environ.get(name) for name in wanted}
     with interrupts_held():
         os.environ.update(wanted)

@@ -46,7 +46,8 @@ class Member:
             logbook=book,
             listener=listener.fileno() if rank == 0 else None,
             port=listener.getsockname()[1],
-            guarded=True,
+            parent=os.getpid(),
+            bound_to_parent=True,
         )
         try:
             self.birth = births.bear(start_method, seat)

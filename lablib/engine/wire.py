@@ -30,7 +30,8 @@ class Seat:
         control, output, stacks, logbook: file descriptors that the rank inherits.
         listener: the rendezvous socket, on rank 0 only.
         port: the rendezvous port on 127.0.0.1.
-        guarded: the rank may ask the kernel to kill it when its parent dies.
+        parent: process id of the parent: the fork server, or the kernel itself for a spawned rank.
+        bound_to_parent: the rank may ask the system to kill it when the *thread* that made it ends.
     """
 
     rank: int
@@ -41,7 +42,8 @@ class Seat:
     logbook: int
     listener: int | None
     port: int
-    guarded: bool
+    parent: int
+    bound_to_parent: bool
 
 
 @dataclass(frozen=True)

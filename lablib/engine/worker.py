@@ -1,6 +1,6 @@
 """The life of a rank.
 
-    protect (process group, death with the parent, stacks on demand) → redirect output → Hello
+    guard → stacks on demand → redirect output → Hello
     → for each Job: surroundings → group → Started → call → Done or Failed → wait for the next → leave
 
 A rank reports before it tears anything down, and it leaves with ``os._exit``: nothing that a job left behind can hold it.
@@ -13,9 +13,7 @@ import faulthandler
 import importlib
 import multiprocessing
 import os
-import pickle
 import random
-import select
 import signal
 import socket
 import sys
@@ -35,7 +33,6 @@ from lablib.engine import cargo, probes, values, whoami, wire
 from lablib.engine.logbook import Logbook
 from lablib.errors import UsageError
 
-_PR_SET_PDEATHSIG = 1
 _OPENED_BY_A_FIRST_JOB = ("torch.distributed.rendezvous", "torch.nn.parallel.distributed", "torch.optim")
 
 
@@ -46,17 +43,9 @@ def preload() -> None:
     probes.install()
 
 
-def live_spawned() -> NoReturn:
-    """Be a rank in a new interpreter, with the seat read from standard input."""
-    seat = pickle.load(sys.stdin.buffer)
-    preload()
-    live(seat)
-
-
-def live(seat: wire.Seat) -> NoReturn:
-    """Be a rank until the parent hangs up."""
-    control = socket.socket(fileno=seat.control)
-    _protect(seat, control)
+def live(seat: wire.Seat, control: socket.socket) -> NoReturn:
+    """Be a rank, guarded already, until the parent hangs up."""
+    faulthandler.register(signal.SIGUSR1, file=seat.stacks, all_threads=True, chain=False)
     _redirect_output(seat.output)
     whoami.rank = seat.rank
     book = Logbook(seat.logbook)
@@ -73,27 +62,6 @@ def _say(control: socket.socket, message: Any) -> None:
         control.sendall(wire.encode(message))
     except ConnectionError:  # the parent hung up
         os._exit(1)
-
-
-def _protect(seat: wire.Seat, control: socket.socket) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
-    parent = os.getppid()
-    os.setpgid(0, 0)
-    if sys.platform == "linux" and seat.guarded:
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:
-            os._exit(1)
-    else:
-        threading.Thread(target=_leave_with_parent, args=(control,), daemon=True, name="lablib-leash").start()
-    faulthandler.register(signal.SIGUSR1, file=seat.stacks, all_threads=True, chain=False)
-
-
-def _leave_with_parent(control: socket.socket) -> None:
-    hang_up = select.poll()
-    hang_up.register(control, 0)  # no event asked for: a hang-up is always told
-    hang_up.poll()
-    os.killpg(0, signal.SIGKILL)
 
 
 def _redirect_output(output: int) -> None:
