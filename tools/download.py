@@ -19,6 +19,7 @@ from tools.stop import StopError
 CUDA_PACKAGE = re.compile(r"^\s*Collecting (nvidia|cuda)-")
 TORCH_FILE = re.compile(r"^\s*Downloading \S*torch-\S+\.whl \((?P<size>[\d.]+) (?P<unit>[MG])B\)")
 LARGEST_CPU_FILE_MB = 350
+PIP_STOPS_WITHIN_S = 3.0
 CUDA_DISK_GB = 8
 CPU_DISK_GB = 2.5
 
@@ -72,9 +73,18 @@ def brings_cuda(pip_install: list[str], root: Path, environment: dict[str, str])
         assert trial.stdout is not None
         cuda = shows_cuda(trial.stdout)
         if cuda:
-            trial.send_signal(signal.SIGINT)
+            _stop(trial)
         trial.stdout.read()
     return cuda
+
+
+def _stop(trial: subprocess.Popen[str]) -> None:
+    # On an interrupt pip clears its temporary folders; started in the background it may not listen.
+    trial.send_signal(signal.SIGINT)
+    try:
+        trial.wait(PIP_STOPS_WITHIN_S)
+    except subprocess.TimeoutExpired:
+        trial.kill()
 
 
 def shows_cuda(lines: Iterable[str]) -> bool:

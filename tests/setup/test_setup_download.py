@@ -1,6 +1,7 @@
 import io
 import os
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -58,16 +59,24 @@ def test_reading_stops_at_the_first_sign():
     assert list(lines) == ["Collecting what would be fetched next"]
 
 
-@pytest.fixture
-def pip(tmp_path: Path) -> Path:
-    """Return a stand-in for pip that speaks, then fetches a big file unless it is stopped."""
-    fetch = f'exec "{sys.executable}" -S -c "import time; time.sleep(60)"; touch "{tmp_path}/fetched"'
-    (tmp_path / "said").write_text(FROM_THE_FILE)
-    return script(tmp_path / "pip", f'echo "$@" > "{tmp_path}/asked"; cat "{tmp_path}/said"; {fetch}')
+FETCH = "import pathlib, sys, time; time.sleep(60); pathlib.Path(sys.argv[1]).touch()"
 
 
-def test_the_trial_run_is_stopped_before_it_fetches(pip: Path, tmp_path: Path):
+def pip_that_fetches(folder: Path, *, first: str = ":") -> Path:
+    """Return a stand-in for pip that runs `first`, speaks, then fetches a big file unless it is stopped."""
+    (folder / "said").write_text(FROM_THE_FILE)
+    speak = f'echo "$@" > "{folder}/asked"; cat "{folder}/said"'
+    fetch = f'exec "{sys.executable}" -S -c "{FETCH}" "{folder}/fetched"'
+    return script(folder / "pip", f"{first}; {speak}; {fetch}")
+
+
+@pytest.mark.parametrize("first", [":", 'trap "" INT'], ids=["listens", "ignores interrupts"])
+def test_the_trial_run_is_stopped_before_it_fetches(tmp_path: Path, monkeypatch, first):
+    monkeypatch.setattr(download, "PIP_STOPS_WITHIN_S", 1.0)
+    start = time.monotonic()
+    pip = pip_that_fetches(tmp_path, first=first)
     assert download.brings_cuda([str(pip), "torch"], tmp_path, dict(os.environ))
+    assert time.monotonic() - start < 30
     assert (tmp_path / "asked").read_text() == "torch --dry-run --progress-bar off\n"
     assert not (tmp_path / "fetched").exists()
 

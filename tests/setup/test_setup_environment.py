@@ -172,8 +172,8 @@ def test_make_runs_modules_and_files_in_the_environment(clone, fake_python: Path
         "-m ruff format --check .",
         "-m mypy",
         "labs/build.py --check",
-        "-m pytest -m not slow and not soak and not browser --ignore=tests/engine --ignore=tests/notebook"
-        " --ignore=tests/browser --ignore=tests/bench",
+        "-m pytest -m not slow and not soak and not browser"
+        + "".join(f" --ignore=tests/{room}" for room in ("engine", "notebook", "browser", "bench")),
     ]
     assert sum("pip install" in call for call in calls) == 1
     assert f"{PIP} --editable .[test]" in calls
