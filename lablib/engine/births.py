@@ -37,6 +37,7 @@ _ROOT = str(Path(__file__).parents[2])
 
 _server = forkserver.ForkServer()  # this kernel's fork server, apart from the one that learners' own code may use
 _server.set_forkserver_preload(["lablib.engine.server"])
+_warm_server: int | None = None  # process id of the server that has made a rank
 
 
 class Birth(Protocol):
@@ -94,14 +95,9 @@ def bear(start_method: str, seat: Seat) -> Birth:
     return _Forked(seat) if start_method == "forkserver" else _Spawned(seat)
 
 
-@contextlib.contextmanager
-def interrupts_held() -> Iterator[None]:
-    """Hold the stop button back for the moment in which processes begin; children begin with it held, too."""
-    old = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, old)
+def is_warm() -> bool:
+    """Return whether the fork server has made a rank already, so that the next ones come fast."""
+    return _server._forkserver_pid is not None and _server._forkserver_pid == _warm_server
 
 
 class RankProcess:
@@ -158,6 +154,7 @@ class _Forked:
         self._news += news
         if self.pid is None and len(self._news) >= _SIGNED.size:
             self.pid = _SIGNED.unpack_from(self._news)[0]
+            _note_warm()
         if len(self._news) >= 2 * _SIGNED.size:
             self.exitcode = _SIGNED.unpack_from(self._news, _SIGNED.size)[0]
         elif not news:
@@ -183,11 +180,10 @@ class _Spawned:
     def __init__(self, seat: Seat) -> None:
         seat = replace(seat, bound_to_parent=threading.current_thread() is threading.main_thread())
         first_lines = f"import sys; sys.path.insert(0, {_ROOT!r}); from lablib.engine import spawned; spawned.live()"
-        self._process = subprocess.Popen(
-            [sys.executable, "-c", first_lines],
-            stdin=subprocess.PIPE,
-            pass_fds=_descriptors(seat),
-        )
+        with _stop_button_held():
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", first_lines], stdin=subprocess.PIPE, pass_fds=_descriptors(seat)
+            )
         assert self._process.stdin is not None
         with contextlib.suppress(BrokenPipeError), self._process.stdin as pipe:
             pickle.dump(seat, pipe)
@@ -234,11 +230,26 @@ def _kill_with_children(pid: int, *, itself: bool) -> None:
         os.killpg(pid, signal.SIGKILL)
 
 
+def _note_warm() -> None:
+    global _warm_server
+    _warm_server = _server._forkserver_pid
+
+
+@contextlib.contextmanager
+def _stop_button_held() -> Iterator[None]:
+    """Let a process begin deaf to the stop button, until it says itself how it takes it."""
+    old = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, old)
+
+
 def _ensure_server() -> None:
     path = os.environ.get("PYTHONPATH")
     wanted = {PARENT_VARIABLE: str(os.getpid()), "PYTHONPATH": f"{_ROOT}{os.pathsep}{path}" if path else _ROOT}
     before = {name: os.environ.get(name) for name in wanted}
-    with interrupts_held():
+    with _stop_button_held():
         os.environ.update(wanted)
         try:
             _server.ensure_running()

@@ -14,6 +14,7 @@ from typing import Any
 from lablib.engine import diagnosis, places, wire
 from lablib.engine.listener import Listener
 from lablib.engine.logbook import Entry
+from lablib.engine.stop import StopButton
 from lablib.engine.team import Member, Team
 
 START_TIMEOUT_S = 120.0
@@ -52,21 +53,26 @@ class Outcome:
         return all(one.state == "done" for one in self.progress)
 
 
-def conduct(team: Team, jobs: Sequence[wire.Job], listener: Listener, *, timeout_s: float) -> Outcome:
+def conduct(
+    team: Team, jobs: Sequence[wire.Job], listener: Listener, stop: StopButton, *, timeout_s: float
+) -> Outcome:
     """Run one job a rank to its end, failure or timeout.
 
     Args:
         team: the ranks; idle ones take their job at once, new ones when they are up.
         jobs: one for each rank, in rank order.
         listener: is told what happens.
+        stop: ends the run with KeyboardInterrupt.
         timeout_s: seconds from the moment when every rank has begun the function.
     """
-    return _Conductor(team, jobs, listener, timeout_s).conduct()
+    return _Conductor(team, jobs, listener, stop, timeout_s).conduct()
 
 
 class _Conductor:
-    def __init__(self, team: Team, jobs: Sequence[wire.Job], listener: Listener, timeout_s: float) -> None:
-        self._team, self._jobs, self._listener, self._timeout_s = team, jobs, listener, timeout_s
+    def __init__(
+        self, team: Team, jobs: Sequence[wire.Job], listener: Listener, stop: StopButton, timeout_s: float
+    ) -> None:
+        self._team, self._jobs, self._listener, self._stop, self._timeout_s = team, jobs, listener, stop, timeout_s
         self._progress = [Progress() for _ in team.members]
         self._begun = time.monotonic()
         self._deadline = self._begun + START_TIMEOUT_S
@@ -82,6 +88,7 @@ class _Conductor:
                 self._watch(member)
                 self._offer(member)
             while not all(one.state in _ENDED for one in self._progress):
+                self._stop.check()
                 now = time.monotonic()
                 if now >= min(self._settled_at, self._deadline):
                     timed_out = self._limit_s if self._settled_at == float("inf") else None

@@ -17,6 +17,7 @@ import sys
 import threading
 from pathlib import Path
 
+from lablib.engine import pages
 from lablib.engine.births import PARENT_VARIABLE
 
 
@@ -46,13 +47,15 @@ def _prepare(parent: int) -> None:
     watch = threading.Thread(target=_leave_when_orphaned, args=(parent, ready))
     watch.start()
     try:
-        import lablib.engine.worker
+        from lablib.engine import worker
+
+        worker.preload()
     finally:
         ready.set()
         watch.join()
-    lablib.engine.worker.preload()
     sys.stdout.flush()
     sys.stderr.flush()
+    pages.settle()
 
 
 if os.environ.pop(PARENT_VARIABLE, None) == str(os.getppid()):

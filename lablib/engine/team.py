@@ -122,11 +122,10 @@ class Team:
             listener.listen(4 * world_size)
             listener.set_inheritable(False)
             self.port: int = listener.getsockname()[1]
-            with births.interrupts_held():
-                for rank in range(world_size):
-                    self.members.append(Member(rank, world_size, listener, start_method))
+            for rank in range(world_size):
+                self.members.append(Member(rank, world_size, listener, start_method))
         except BaseException:
-            self.close(wait_s=1.0)
+            self.close()
             raise
         finally:
             listener.close()
@@ -139,7 +138,7 @@ class Team:
             member.messages()  # an idle rank has nothing to say: what this finds is a hang-up
         return not self.closed and all(member.alive and not member.channel.closed for member in self.members)
 
-    def close(self, *, wait_s: float = 0.0) -> None:
+    def close(self, *, wait_s: float = 1.0) -> None:
         """Kill every rank with its children; wait at most ``wait_s`` seconds until they are gone."""
         if self.closed:
             return

@@ -108,7 +108,7 @@ def test_stop_while_ranks_start(shared) -> None:
         shared.stop()
         assert shared.finish(message).error == "KeyboardInterrupt"
         assert shared.run("ready()").result == "[2.0, 2.0]"
-    assert ranks_of(shared.pid) == []
+    assert wait_until_gone([rank.pid for rank in ranks_of(shared.pid)], 5) == []
 
 
 def test_a_warm_cluster_survives_the_stop_button(shared) -> None:

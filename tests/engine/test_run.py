@@ -9,10 +9,10 @@ import sys
 import time
 
 import numpy
+import psutil
 import pytest
 import torch
 import torch.distributed as dist
-from processes import wait_until_gone
 
 import lablib
 from lablib import Cluster, device, run, spawn
@@ -274,6 +274,7 @@ def test_an_idle_warm_rank_that_dies_is_replaced() -> None:
     with Cluster(2) as cluster:
         before = cluster.run(os.getpid).values
         os.kill(before[1], 9)
-        assert wait_until_gone([before[1]], 5) == []
+        while psutil.pid_exists(before[1]):  # until it is reaped: a zombie's other threads may still hold its sockets
+            time.sleep(0.01)
         after = cluster.run(os.getpid).values
         assert not set(before) & set(after)

@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 
 from lablib import Cluster, RankFailed, UsageError, run, spawn
-from lablib.engine import launch
+from lablib.engine import call
 
 lock = threading.Lock()
 widget = ipywidgets.IntSlider()
@@ -218,7 +218,7 @@ def test_a_second_call_while_one_runs() -> None:
 
     thread = threading.Thread(target=lambda: results.append(run(slow).values))
     thread.start()
-    while not launch._one_run.locked():
+    while not call._one_run.locked():
         time.sleep(0.001)
     with pytest.raises(UsageError, match="another run"):
         run(fine)

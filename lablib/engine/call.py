@@ -1,0 +1,181 @@
+"""One call on ranks: packed before anything starts, carried out on a team, told as a `Run` or an error.
+
+    prepare ──► Call ──► carry_out(team) ──► Run
+                             └─► RunError, with a Run of everything that arrived
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from lablib.engine import births, cargo, diagnosis, listener, parent, surroundings, values, wire
+from lablib.engine.options import Options
+from lablib.engine.result import Run
+from lablib.engine.stop import StopButton
+from lablib.engine.team import Team
+from lablib.errors import UsageError
+
+_START = {"forkserver": "starting ranks (once, about 3 s)", "spawn": "starting ranks (some seconds for each)"}
+_one_run = threading.Lock()
+
+
+@dataclass(frozen=True)
+class Call:
+    """A call that is ready to go.
+
+    Args:
+        options: what was asked for.
+        parcels: the function and its arguments, one for each rank.
+        variables: the environment variables of each rank.
+        group: the default process group is made.
+        timeout_s: seconds from the moment when every rank has begun the function.
+        record: a trace is brought back.
+    """
+
+    options: Options
+    parcels: list[cargo.Parcel]
+    variables: surroundings.Variables
+    group: bool
+    timeout_s: float
+    record: bool = False
+
+    def jobs(self, port: int) -> list[wire.Job]:
+        """Return the job of each rank."""
+        around = surroundings.of_each_rank(self.options, port=port, variables=self.variables, group=self.group)
+        return [wire.Job(parcel, own, self.record) for parcel, own in zip(self.parcels, around, strict=True)]
+
+    @property
+    def about(self) -> str:
+        """Return backend, device and the reason for them in words."""
+        made = self.options.choice.backend if self.group else "no group"
+        return f"{self.options.world_size} ranks, {made} on {self.options.choice.device}: {self.options.choice.reason}"
+
+
+def prepare(
+    options: Options,
+    fn: Callable[..., Any],
+    args: tuple[Any, ...],
+    *,
+    variables: surroundings.Variables = surroundings.torchruns,
+    group: bool = True,
+    rank_first: bool = False,
+    timeout_s: float | None = None,
+    record: bool = False,
+) -> Call:
+    """Pack a function for the ranks.
+
+    Raises:
+        UsageError: it, or something it uses, cannot travel.
+    """
+    label_of = listener.frontend.label_of
+    if rank_first:
+        parcels = [cargo.pack(fn, (rank, *args), label_of=label_of) for rank in range(options.world_size)]
+    else:
+        parcels = [cargo.pack(fn, args, label_of=label_of)] * options.world_size
+    return Call(options, parcels, variables, group, options.timeout_s if timeout_s is None else timeout_s, record)
+
+
+def on_new_ranks(call: Call) -> Run:
+    """Carry a call out on ranks that begin after it and are gone when it is over."""
+    begun = time.perf_counter()
+    with StopButton() as stop, new_team(call.options) as team:
+        return carry_out(call, team, stop, begun=begun)[0]
+
+
+@contextlib.contextmanager
+def new_team(options: Options) -> Iterator[Team]:
+    """Have ranks for the length of a block; after an error wait until they are gone."""
+    team = Team(options.world_size, options.start_method)
+    try:
+        yield team
+    except BaseException:
+        team.close()
+        raise
+    team.close(wait_s=0)
+
+
+@contextlib.contextmanager
+def only_run(verb: str) -> Iterator[None]:
+    """Be the one run of this process for the length of a block.
+
+    Raises:
+        UsageError: another one goes on, in whatever thread.
+    """
+    if not _one_run.acquire(blocking=False):
+        raise UsageError(f"{verb} was called while another run of this notebook goes on; wait for it, or stop it with ■")
+    try:
+        yield
+    finally:
+        _one_run.release()
+
+
+def carry_out(call: Call, team: Team, stop: StopButton, *, begun: float) -> tuple[Run, bool]:
+    """Carry a call out on a team; return the run, and whether the team can take another.
+
+    Args:
+        call, team, stop: what, where, and what may end it.
+        begun: the moment on ``time.perf_counter`` from which the run's seconds count.
+
+    Raises:
+        RankFailed, RankLost, RunTimeout: it went wrong on the ranks.
+    """
+    told = listener.frontend.listener()
+    start = _START[call.options.start_method]
+    warm = call.options.start_method == "forkserver" and births.is_warm()
+    told.started(call.options.world_size, call.about, "" if warm else start)
+    outcome = parent.conduct(team, call.jobs(team.port), told, stop, timeout_s=call.timeout_s)
+    evidence = _evidence(team, outcome)
+    run = Run(
+        values=[_value(one, progress) for one, progress in zip(evidence, outcome.progress, strict=True)],
+        output=[member.output.text for member in team.members],
+        backend=call.options.choice.backend if call.group else None,
+        device=call.options.choice.device,
+        reason=call.options.choice.reason,
+        seconds=time.perf_counter() - begun,
+        pids=[member.hello.pid if member.hello else 0 for member in team.members],
+    )
+    told.done(run)
+    if not outcome.went_well:
+        error = diagnosis.explain(evidence, timeout_s=outcome.timed_out)
+        error.run = run
+        raise error from _original(outcome, error.rank)
+    return run, all(progress.done is not None and progress.done.reusable for progress in outcome.progress)
+
+
+def _evidence(team: Team, outcome: parent.Outcome) -> list[diagnosis.Evidence]:
+    return [
+        diagnosis.Evidence(
+            rank=member.rank,
+            state=progress.state,
+            failure=progress.failure,
+            ended=member.how_it_ended() if progress.state == "lost" else "",
+            stack=outcome.stacks[member.rank] if outcome.stacks else (),
+            calls=tuple(outcome.calls[member.rank]) if outcome.calls else (),
+            output=member.output.text if outcome.stacks else "",
+        )
+        for member, progress in zip(team.members, outcome.progress, strict=True)
+    ]
+
+
+def _value(one: diagnosis.Evidence, progress: parent.Progress) -> Any:
+    if progress.done is not None:
+        return values.unpack(progress.done.payload)
+    if progress.failure is not None:
+        return values.NoValue(f"rank {one.rank} raised {progress.failure.kind}")
+    return values.NoValue(f"rank {one.rank} {one.ended or 'did not return'}")
+
+
+def _original(outcome: parent.Outcome, rank: int | None) -> BaseException | None:
+    failure = outcome.progress[rank].failure if rank is not None else None
+    if failure is None or failure.exception is None:
+        return None
+    try:
+        original = values.unpack(failure.exception)
+    except Exception:  # its class exists in the rank only; kind, message and traceback are in the error
+        return None
+    return original if isinstance(original, BaseException) else None
