@@ -76,14 +76,10 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--quick", action="store_true", help="one round, fewer calls")
-    parser.add_argument(
-        "--only", nargs="+", choices=contenders.NAMES, metavar="NAME", help=", ".join(contenders.NAMES)
-    )
+    parser.add_argument("--only", nargs="+", choices=contenders.NAMES, metavar="NAME", help=", ".join(contenders.NAMES))
     parser.add_argument("--ranks", nargs="+", type=int, choices=(4, 8), help="only these numbers of ranks")
     parser.add_argument("--json", type=Path, metavar="PATH", help="write every sample there, too")
-    parser.add_argument(
-        "--no-targets", action="store_true", help="do not judge; exit status 0 when a target is missed"
-    )
+    parser.add_argument("--no-targets", action="store_true", help="do not judge; exit status 0 when a target is missed")
     return parser.parse_args(argv)
 
 

@@ -65,9 +65,7 @@ def verdict_table(verdicts: Sequence[Verdict]) -> str:
 def machine_lines(machine: Machine) -> str:
     """Return the machine, the versions and the load in a few lines."""
     versions = ", ".join(f"{name} {version}" for name, version in machine.packages.items())
-    before, after = (
-        " ".join(f"{load:.2f}" for load in loads) for loads in (machine.load_before, machine.load_after)
-    )
+    before, after = (" ".join(f"{load:.2f}" for load in loads) for loads in (machine.load_before, machine.load_after))
     return (
         f"{machine.system}, Python {machine.python}\n"
         f"{machine.cpus} CPUs, {machine.usable_cpus} of them usable\n"

@@ -19,12 +19,12 @@ class NotInThisTorch(RuntimeError):
         super().__init__(f"{name} is not in torch {torch.__version__}")
 
 
-def intercept_operator(library: torch.library.Library, name: str, make: Callable[..., Callable[..., Any]]) -> None:
+def intercept_operator(library: Any, name: str, make: Callable[..., Callable[..., Any]]) -> None:
     """Put a Python function in front of every kernel of a ``c10d::`` operator.
 
-    The function stands at the BackendSelect key, which every call passes whatever its device. It must end by calling the
-    ``go_on`` it was made with, which releases the GIL: a backend's thread may hold a lock and wait for the GIL, while the
-    caller holds the GIL and waits for the lock.
+    The function stands at the BackendSelect key, which every call passes whatever its device. It must end by calling
+    the ``go_on`` it was made with, which releases the GIL: a backend's thread may hold a lock and wait for the GIL,
+    while the caller holds the GIL and waits for the lock.
 
     Args:
         library: a ``torch.library.Library("c10d", "IMPL")``; `release` ends it and the interception.
@@ -46,7 +46,7 @@ def intercept_operator(library: torch.library.Library, name: str, make: Callable
     library.impl(name, make(go_on), "BackendSelect", with_keyset=True)
 
 
-def release(library: torch.library.Library) -> None:
+def release(library: Any) -> None:
     """End a library's interceptions."""
     library._destroy()
 

@@ -44,9 +44,7 @@ def main(arguments: list[str], labs: Path = HERE) -> int:
     options = parser.parse_args(arguments)
     try:
         course = [read(path) for path in sorted((labs / "src").glob("*.py"))]
-        if repeated := [
-            number for number, times in Counter(lab.number for lab in course).items() if times > 1
-        ]:
+        if repeated := [number for number, times in Counter(lab.number for lab in course).items() if times > 1]:
             raise SourceError(f"two labs have the number {', '.join(repeated)}")
         if unknown := set(options.run) - {lab.number for lab in course}:
             raise SourceError(f"no lab {', '.join(sorted(unknown))} in labs/src")
@@ -56,9 +54,7 @@ def main(arguments: list[str], labs: Path = HERE) -> int:
         return 1
     problems = [message for file in files for message in file.missing]
     if options.check:
-        problems += [
-            f"{_name(file.path, labs)}: differs; run python labs/build.py" for file in files if file.differs
-        ]
+        problems += [f"{_name(file.path, labs)}: differs; run python labs/build.py" for file in files if file.differs]
     else:
         for file in files:
             if file.differs:

@@ -22,7 +22,9 @@ def _counts(process: psutil.Process) -> bool:
     try:
         # forked ranks share the server's command line: the server is the one that the tested process started itself
         is_server = any(name in " ".join(process.cmdline()) for name in SERVERS)
-        own_server = is_server and not any(name in " ".join(psutil.Process(process.ppid()).cmdline()) for name in SERVERS)
+        own_server = is_server and not any(
+            name in " ".join(psutil.Process(process.ppid()).cmdline()) for name in SERVERS
+        )
         return process.status() != psutil.STATUS_ZOMBIE and not own_server
     except psutil.NoSuchProcess:
         return False

@@ -126,9 +126,7 @@ def test_a_system_without_dev_shm_has_no_line_about_it():
     assert "/dev/shm" not in topics
 
 
-@pytest.mark.parametrize(
-    ("facts", "status"), [(GOOD, 0), (replace(GOOD, launch=Launch(1.0, "RankLost: rank 0")), 1)]
-)
+@pytest.mark.parametrize(("facts", "status"), [(GOOD, 0), (replace(GOOD, launch=Launch(1.0, "RankLost: rank 0")), 1)])
 def test_the_exit_status_tells_whether_the_labs_would_run(monkeypatch, capsys, facts, status):
     monkeypatch.setattr(machine, "gather", lambda: facts)
     assert lablib.__main__.main(["doctor"]) == status

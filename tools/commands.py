@@ -19,18 +19,12 @@ def main(arguments: list[str], root: Path = ROOT) -> int:
     commands = parser.add_subparsers(dest="command", required=True)
     lab = commands.add_parser("lab", help="copy the notebooks to work/ and open JupyterLab on the first lab")
     lab.add_argument("--port", default="", help="port of JupyterLab; the first free one from 8888 by default")
-    lab.add_argument(
-        "--reset", default="", help="number of a lab to take anew; your version becomes a backup"
-    )
+    lab.add_argument("--reset", default="", help="number of a lab to take anew; your version becomes a backup")
     install = commands.add_parser("install", help="make .venv, or bring it up to date")
     run = commands.add_parser("run", help="run a module, or a file named *.py, in .venv")
     for command in (lab, install, run):
-        command.add_argument(
-            "--extra", action="append", default=[], help="optional dependencies: test, bench"
-        )
-        command.add_argument(
-            "--torch-index", default="", help="address of a package index to take torch from"
-        )
+        command.add_argument("--extra", action="append", default=[], help="optional dependencies: test, bench")
+        command.add_argument("--torch-index", default="", help="address of a package index to take torch from")
     run.add_argument("program", help="the module or file")
     run.add_argument("arguments", nargs=argparse.REMAINDER, help="what the program is given")
     chosen = parser.parse_args(arguments)
@@ -40,9 +34,7 @@ def main(arguments: list[str], root: Path = ROOT) -> int:
         if chosen.command == "lab":
             first = desk.lay_out(root, reset=chosen.reset or None)
             superuser = os.geteuid() == 0
-            line = jupyter.command(
-                python, first, port=port, browser=jupyter.has_browser(), superuser=superuser
-            )
+            line = jupyter.command(python, first, port=port, browser=jupyter.has_browser(), superuser=superuser)
             _become(line, root)
         elif chosen.command == "run":
             how = [] if chosen.program.endswith(".py") else ["-m"]

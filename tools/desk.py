@@ -59,9 +59,7 @@ def lay_out(root: Path, *, reset: str | None = None, now: datetime | None = None
 def _notebooks(labs: Path) -> dict[str, Path]:
     found = {path.name: path for path in sorted(labs.glob("[0-9][0-9]_*.ipynb"))}
     if not found:
-        raise StopError(
-            "there are no notebooks in labs/; clone the project again, or build them: labs/build.py"
-        )
+        raise StopError("there are no notebooks in labs/; clone the project again, or build them: labs/build.py")
     solutions = sorted((labs / "solutions").glob("[0-9][0-9]_*.ipynb"))
     return found | {f"solutions/{path.name}": path for path in solutions}
 

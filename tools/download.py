@@ -39,9 +39,7 @@ def announce(pip_install: list[str], root: Path, environment: dict[str, str]) ->
     free_gb = shutil.disk_usage(root).free / 1e9
     if free_gb < (needed_gb := CUDA_DISK_GB if cuda else CPU_DISK_GB):
         size = f"{needed_gb:g} GB with CUDA" if cuda else f"{needed_gb:g} GB"
-        raise StopError(
-            f"installing needs about {size}, and {free_gb:.1f} GB are free on this disk; make room first"
-        )
+        raise StopError(f"installing needs about {size}, and {free_gb:.1f} GB are free on this disk; make room first")
     if cuda:
         print(notice(has_gpu=has_nvidia_gpu()), flush=True)
         if sys.stdin.isatty():

@@ -27,9 +27,7 @@ ASTRAY = {
 }
 STAMP = Path(".venv", "lablib-installed.json")
 # No pop-up that asks about news, and no request to a website behind the learner's back.
-LAB_SETTINGS = {
-    "@jupyterlab/apputils-extension:notification": {"fetchNews": "false", "checkForUpdates": False}
-}
+LAB_SETTINGS = {"@jupyterlab/apputils-extension:notification": {"fetchNews": "false", "checkForUpdates": False}}
 
 PIP_FAILED = (
     "pip could not install the packages; its lines above say why. Without a network, try again with one;"
@@ -102,9 +100,7 @@ def _read(stamp: Path) -> tuple[str, set[str]]:
 
 def _make(venv: Path) -> None:
     if os.name == "nt":
-        raise StopError(
-            "on Windows the labs run inside WSL2, a Linux beside Windows; README.md has the lines"
-        )
+        raise StopError("on Windows the labs run inside WSL2, a Linux beside Windows; README.md has the lines")
     missing = [name for name in ("venv", "ensurepip") if not _importable(name)]
     if missing:
         version = f"{sys.version_info[0]}.{sys.version_info[1]}"

@@ -15,9 +15,7 @@ GIB = 2**30
 MIB = 2**20
 LITTLE_MEMORY = 1.5 * GIB  # eight ranks after a DDP step, their fork server, JupyterLab and its kernel
 TOO_LITTLE_MEMORY = 0.7 * GIB  # the same with two ranks
-LITTLE_SHARED_MEMORY = (
-    128 * MIB
-)  # containers get 64 MiB unless asked; DataLoader workers send batches through it
+LITTLE_SHARED_MEMORY = 128 * MIB  # containers get 64 MiB unless asked; DataLoader workers send batches through it
 NEED_TO_RUN = {"cloudpickle", "ipykernel", "ipywidgets", "jupyterlab", "lablib", "numpy", "plotly", "torch"}
 
 
@@ -64,9 +62,7 @@ def _memory(memory: Memory) -> Finding:
     if memory.limit_nbytes is not None:
         text += f" of the {memory.limit_nbytes / GIB:.1f} GiB this container may have"
     if memory.available_nbytes < TOO_LITTLE_MEMORY:
-        return Finding(
-            "fail", "memory", f"{text}: two ranks need {TOO_LITTLE_MEMORY / GIB:.1f} GiB; close programs"
-        )
+        return Finding("fail", "memory", f"{text}: two ranks need {TOO_LITTLE_MEMORY / GIB:.1f} GiB; close programs")
     if memory.available_nbytes < LITTLE_MEMORY:
         return Finding("warn", "memory", f"{text}: enough for 2 ranks; 8 want {LITTLE_MEMORY / GIB:.1f} GiB")
     return Finding("ok", "memory", text)
@@ -74,19 +70,13 @@ def _memory(memory: Memory) -> Finding:
 
 def _torch(torch: Torch) -> Iterator[Finding]:
     if torch.error is not None:
-        yield Finding(
-            "fail", "torch", f"cannot be imported ({torch.error}); install again: make clean, then make lab"
-        )
+        yield Finding("fail", "torch", f"cannot be imported ({torch.error}); install again: make clean, then make lab")
         return
     yield Finding("ok", "GPUs", _gpus(torch.gpus))
     if torch.gpus and "nccl" not in torch.backends:
-        yield Finding(
-            "warn", "backends", "this torch has no NCCL: your GPUs stay unused; install a CUDA build"
-        )
+        yield Finding("warn", "backends", "this torch has no NCCL: your GPUs stay unused; install a CUDA build")
     if "gloo" not in torch.backends:
-        yield Finding(
-            "fail", "backends", "this torch has no gloo, which the labs need; install another build"
-        )
+        yield Finding("fail", "backends", "this torch has no gloo, which the labs need; install another build")
         return
     missing = [name for name in ("nccl", "mpi") if name not in torch.backends]
     text = f"built in: {', '.join(torch.backends)}"
@@ -162,14 +152,10 @@ def _orphans(pids: tuple[int, ...]) -> Finding:
     if not pids:
         return Finding("ok", "left behind", "no rank without its notebook")
     ids = " ".join(map(str, pids))
-    return Finding(
-        "warn", "left behind", f"{len(pids)} processes whose notebook is gone; end them: kill -9 {ids}"
-    )
+    return Finding("warn", "left behind", f"{len(pids)} processes whose notebook is gone; end them: kill -9 {ids}")
 
 
 def _launch(launch: Launch) -> Finding:
     if launch.error is not None:
         return Finding("fail", "two ranks", f"did not run: {launch.error}")
-    return Finding(
-        "ok", "two ranks", f"met and added their numbers, {launch.seconds:.1f} s from a cold start"
-    )
+    return Finding("ok", "two ranks", f"met and added their numbers, {launch.seconds:.1f} s from a cold start")

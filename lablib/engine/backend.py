@@ -46,7 +46,9 @@ def choose(world_size: int, *, gpus: int, backend: str | None = None, device: st
         UsageError: the backend or device is unknown, or this host cannot give it.
     """
     if backend is not None and backend not in _BACKENDS:
-        raise UsageError(f"backend={backend!r} is not one of 'nccl' (GPUs) and 'gloo' (CPU); leave it out to let lablib choose")
+        raise UsageError(
+            f"backend={backend!r} is not one of 'nccl' (GPUs) and 'gloo' (CPU); leave it out to let lablib choose"
+        )
     kind = None if device is None else str(device)
     if kind is not None and kind not in _DEVICES:
         raise UsageError(

@@ -23,7 +23,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from multiprocessing import forkserver
 from pathlib import Path
-from typing import NoReturn, Protocol
+from typing import Any, NoReturn, Protocol
 
 from lablib.engine.wire import Seat
 from lablib.errors import UsageError
@@ -35,7 +35,7 @@ _SIGNED = struct.Struct("q")  # what multiprocessing's server writes: the proces
 
 _ROOT = str(Path(__file__).parents[2])
 
-_server = forkserver.ForkServer()  # this kernel's fork server, apart from the one that learners' own code may use
+_server: Any = forkserver.ForkServer()  # this kernel's fork server, apart from the one that learners' own code may use
 _server.set_forkserver_preload(["lablib.engine.server"])
 _warm_server: int | None = None  # process id of the server that has made a rank
 
@@ -71,11 +71,15 @@ def check_start_method(start_method: str | None) -> str:
         UsageError: it is unknown, or this host does not have it.
     """
     if sys.platform == "win32":
-        raise UsageError("ranks need POSIX processes and signals; on Windows run JupyterLab inside WSL2 (see the README)")
+        raise UsageError(
+            "ranks need POSIX processes and signals; on Windows run JupyterLab inside WSL2 (see the README)"
+        )
     if start_method is None:
         return default_start_method()
     if start_method not in START_METHODS:
-        raise UsageError(f"start_method={start_method!r} is not one of 'forkserver' and 'spawn'; leave it out for this host's best")
+        raise UsageError(
+            f"start_method={start_method!r} is not one of 'forkserver' and 'spawn'; leave it out for this host's best"
+        )
     return start_method
 
 
@@ -87,7 +91,8 @@ def warm_up() -> None:
 
 def server_pid() -> int | None:
     """Return the process id of the fork server, or None before the first start."""
-    return _server._forkserver_pid
+    pid: int | None = _server._forkserver_pid
+    return pid
 
 
 def bear(start_method: str, seat: Seat) -> Birth:
@@ -108,10 +113,10 @@ class RankProcess:
 
     def _bootstrap(self, parent_sentinel: int) -> NoReturn:
         os.close(parent_sentinel)
-        alive = forkserver._forkserver._forkserver_alive_fd
-        os.close(alive)  # a rank that kept it would keep the server alive after the kernel's death
-        forkserver._forkserver._forkserver_alive_fd = None
-        control, output, stacks, logbook, *listener = forkserver.get_inherited_fds()
+        inherited: Any = forkserver._forkserver
+        os.close(inherited._forkserver_alive_fd)  # kept, it would keep the server alive after the kernel's death
+        inherited._forkserver_alive_fd = None
+        control, output, stacks, logbook, *listener = inherited.get_inherited_fds()
         seat = replace(
             self.seat,
             control=control,
@@ -247,7 +252,10 @@ def _stop_button_held() -> Iterator[None]:
 
 def _ensure_server() -> None:
     path = os.environ.get("PYTHONPATH")
-    wanted = {PARENT_VARIABLE: str(os.getpid()), "PYTHONPATH": f"{_ROOT}{os.pathsep}{path}" if path else _ROOT}
+    wanted = {
+        PARENT_VARIABLE: str(os.getpid()),
+        "PYTHONPATH": f"{_ROOT}{os.pathsep}{path}" if path else _ROOT,
+    }
     before = {name: os.environ.get(name) for name in wanted}
     with _stop_button_held():
         os.environ.update(wanted)

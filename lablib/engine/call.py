@@ -1,7 +1,7 @@
 """One call on ranks: packed before anything starts, carried out on a team, told as a `Run` or an error.
 
-    prepare ──► Call ──► carry_out(team) ──► Run
-                             └─► RunError, with a Run of everything that arrived
+prepare ──► Call ──► carry_out(team) ──► Run
+                         └─► RunError, with a Run of everything that arrived
 """
 
 from __future__ import annotations
@@ -107,7 +107,9 @@ def only_run(verb: str) -> Iterator[None]:
         UsageError: another one goes on, in whatever thread.
     """
     if not _one_run.acquire(blocking=False):
-        raise UsageError(f"{verb} was called while another run of this notebook goes on; wait for it, or stop it with ■")
+        raise UsageError(
+            f"{verb} was called while another run of this notebook goes on; wait for it, or stop it with ■"
+        )
     try:
         yield
     finally:

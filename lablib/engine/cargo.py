@@ -49,7 +49,9 @@ def check_callable(fn: object, verb: str) -> None:
         raise UsageError(f"{verb} needs a function to run on each rank, not {_kind(fn)}{hint}")
     inner = _inner(fn)
     if inspect.isgeneratorfunction(inner):
-        raise UsageError(f"{_name(fn)} is a generator (it uses yield), so calling it runs nothing; build a list and return it")
+        raise UsageError(
+            f"{_name(fn)} is a generator (it uses yield), so calling it runs nothing; build a list and return it"
+        )
     if inspect.iscoroutinefunction(inner) or inspect.isasyncgenfunction(inner):
         raise UsageError(f"{_name(fn)} is async, so calling it runs nothing; write it with plain def")
 
@@ -93,7 +95,10 @@ class _CallPickler(cloudpickle.Pickler):  # type: ignore[misc]
 
     def reducer_override(self, obj: Any) -> Any:
         if isinstance(obj, types.CodeType):
-            return _restore_code, (self._label(obj.co_filename), *cloudpickle.Pickler.dispatch_table[types.CodeType](obj))
+            return _restore_code, (
+                self._label(obj.co_filename),
+                *cloudpickle.Pickler.dispatch_table[types.CodeType](obj),
+            )
         if isinstance(obj, types.ModuleType) and sys.modules.get(obj.__name__) is obj and obj.__name__ != "__main__":
             return importlib.import_module, (obj.__name__,)
         refused = _refusal(obj)

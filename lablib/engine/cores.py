@@ -32,9 +32,7 @@ def cgroup_cores(root: Path = CGROUP_ROOT, *, membership: Path = OWN_CGROUPS) ->
     return min((quota for quota in quotas if quota is not None), default=None)
 
 
-def cgroup_folders(
-    controller: str, root: Path = CGROUP_ROOT, *, membership: Path = OWN_CGROUPS
-) -> Iterator[Path]:
+def cgroup_folders(controller: str, root: Path = CGROUP_ROOT, *, membership: Path = OWN_CGROUPS) -> Iterator[Path]:
     """Yield the cgroup folders that limit this process for `controller`, each followed by its ancestors."""
     for line in _lines(membership):
         hierarchy, controllers, path = line.split(":", 2)

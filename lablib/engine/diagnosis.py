@@ -111,7 +111,10 @@ def _lost(lost: Sequence[Evidence], evidence: Sequence[Evidence]) -> RankLost:
         lines.append("  the system kills the largest process in this way when memory runs out")
     others = [one for one in evidence if one.rank not in alike]
     return RankLost(
-        summary, details="\n".join([*lines, *_doing(others)]), rank=first.rank, tracebacks=_tracebacks(evidence)
+        summary,
+        details="\n".join([*lines, *_doing(others)]),
+        rank=first.rank,
+        tracebacks=_tracebacks(evidence),
     )
 
 
@@ -135,12 +138,16 @@ def _timeout(evidence: Sequence[Evidence], timeout_s: float) -> RunTimeout:
             absent = []
             break
         if absent:
-            together = [r.rank for r in waiting if (r.calls[-1].group, r.calls[-1].sequence) == (call.group, call.sequence)]
+            together = [
+                r.rank for r in waiting if (r.calls[-1].group, r.calls[-1].sequence) == (call.group, call.sequence)
+            ]
             verb = "waits" if len(together) == 1 else "wait"
             story = f"{_ranks(together)} {verb} in {call.op}{_at(call)}, and {_ranks(absent)} never arrived"
             break
     if not story and waiting:
-        story = "; ".join(f"rank {one.rank} waits in {_call_with_peer(one.calls[-1])}{_at(one.calls[-1])}" for one in waiting)
+        story = "; ".join(
+            f"rank {one.rank} waits in {_call_with_peer(one.calls[-1])}{_at(one.calls[-1])}" for one in waiting
+        )
     if not story and busy:
         story = "; ".join(f"rank {one.rank} is still {_where(one)}" for one in busy)
     if not story:
@@ -168,7 +175,8 @@ def _disagreement(call: Entry, evidence: Sequence[Evidence]) -> tuple[int, Entry
     for one in evidence:
         for other in _collectives(one):
             if (other.group, other.sequence) == (call.group, call.sequence) and (
-                other.op != call.op or (other.nbytes != call.nbytes and call.op in ("all_reduce", "broadcast", "reduce"))
+                other.op != call.op
+                or (other.nbytes != call.nbytes and call.op in ("all_reduce", "broadcast", "reduce"))
             ):
                 return one.rank, other
     return None
@@ -196,7 +204,9 @@ def _activity(one: Evidence) -> str:
         return "was starting"
     if _waits_in(one):
         own = places.learners(one.stack)
-        return f"was waiting in {_call_with_peer(one.calls[-1])}" + (f" at {places.say_with_text(own[-1])}" if own else "")
+        return f"was waiting in {_call_with_peer(one.calls[-1])}" + (
+            f" at {places.say_with_text(own[-1])}" if own else ""
+        )
     return f"was {_where(one)}"
 
 
@@ -242,5 +252,7 @@ def _tracebacks(evidence: Sequence[Evidence]) -> dict[int, str]:
         if one.failure:
             found[one.rank] = one.failure.traceback
         elif one.stack:
-            found[one.rank] = "\n".join(f'  File "{frame.file}", line {frame.line}, in {frame.function}' for frame in one.stack)
+            found[one.rank] = "\n".join(
+                f'  File "{frame.file}", line {frame.line}, in {frame.function}' for frame in one.stack
+            )
     return found

@@ -1,9 +1,9 @@
 """The verbs a learner types: `run`, `Cluster`, `spawn`, `run_script`, `warm_up`.
 
-    run(fn)          new ranks for one call          a group is ready, torchrun's environment
-    Cluster(n).run   the same ranks call after call  the same
-    spawn(fn)        new ranks for one call          plain environment, no group: torch.multiprocessing.spawn's call
-    run_script       new ranks for one script        torchrun's environment, no group
+run(fn)          new ranks for one call          a group is ready, torchrun's environment
+Cluster(n).run   the same ranks call after call  the same
+spawn(fn)        new ranks for one call          plain environment, no group: torch.multiprocessing.spawn's call
+run_script       new ranks for one script        torchrun's environment, no group
 """
 
 from __future__ import annotations
@@ -27,8 +27,9 @@ from lablib.engine.stop import StopButton
 from lablib.engine.team import Team
 from lablib.errors import UsageError
 
+
 def warm_up() -> None:
-    """Start this kernel's fork server in the background and return at once; the first run is then as fast as the rest."""
+    """Start this kernel's fork server in the background and return at once; the first run is then as fast as any."""
     whoami.refuse_inside_a_rank("warm_up")
     births.warm_up()
 

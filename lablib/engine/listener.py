@@ -7,7 +7,6 @@ from typing import Protocol, TextIO
 
 from lablib.engine.result import Run
 
-
 PATIENCE_S = 0.5  # how long a start may take before anybody is told why
 
 

@@ -75,7 +75,18 @@ class Logbook:
         self._count = 0
         _HEADER.pack_into(self._memory, 0, 0)
 
-    def note(self, *, op: str, group: str, members: int, sequence: int, nbytes: int, peer: int, line: int, file: str) -> None:
+    def note(
+        self,
+        *,
+        op: str,
+        group: str,
+        members: int,
+        sequence: int,
+        nbytes: int,
+        peer: int,
+        line: int,
+        file: str,
+    ) -> None:
         """Write that a call begins."""
         self._count += 1
         slot = (self._count - 1) % _ENTRIES

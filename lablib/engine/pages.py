@@ -1,7 +1,8 @@
 """Make forking cheap: few, large memory pages in the fork server, none of them touched by the collector later.
 
-A fork copies the page table. With torch imported that is some 50,000 entries of 4 KiB pages; the same memory in pages of
-2 MiB is a few hundred. The system does it on request (madvise(2), MADV_COLLAPSE, Linux 6.1) or leaves things as they are.
+A fork copies the page table. With torch imported that is some 50,000 entries of 4 KiB pages; the same memory in pages
+of 2 MiB is a few hundred. The system does it on request (madvise(2): MADV_COLLAPSE, Linux 6.1), or things stay as they
+are.
 """
 
 from __future__ import annotations

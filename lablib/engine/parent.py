@@ -1,6 +1,6 @@
 """Conduct one job on a team: send it out, listen to everything, and tell the first cause when it goes wrong.
 
-    jobs ──► team ──► messages, output, exit codes ──► Outcome ──► Run, or an error with a Run inside
+jobs ──► team ──► messages, output, exit codes ──► Outcome ──► Run, or an error with a Run inside
 """
 
 from __future__ import annotations
@@ -53,9 +53,7 @@ class Outcome:
         return all(one.state == "done" for one in self.progress)
 
 
-def conduct(
-    team: Team, jobs: Sequence[wire.Job], listener: Listener, stop: StopButton, *, timeout_s: float
-) -> Outcome:
+def conduct(team: Team, jobs: Sequence[wire.Job], listener: Listener, stop: StopButton, *, timeout_s: float) -> Outcome:
     """Run one job a rank to its end, failure or timeout.
 
     Args:
@@ -72,7 +70,13 @@ class _Conductor:
     def __init__(
         self, team: Team, jobs: Sequence[wire.Job], listener: Listener, stop: StopButton, timeout_s: float
     ) -> None:
-        self._team, self._jobs, self._listener, self._stop, self._timeout_s = team, jobs, listener, stop, timeout_s
+        self._team, self._jobs, self._listener, self._stop, self._timeout_s = (
+            team,
+            jobs,
+            listener,
+            stop,
+            timeout_s,
+        )
         self._progress = [Progress() for _ in team.members]
         self._begun = time.monotonic()
         self._deadline = self._begun + START_TIMEOUT_S

@@ -55,7 +55,7 @@ _OPS = {
 }
 _HIDDEN = tuple(str(Path(module.__file__ or "").parent) for module in (torch, sys.modules["lablib.engine"]))
 
-_installed: list[torch.library.Library] = []
+_installed: list[Any] = []
 _logbook: Logbook | None = None
 _sequences: Counter[tuple[str, str, int]] = Counter()
 _members: dict[str, int] = {}
@@ -65,7 +65,7 @@ def install() -> None:
     """Stand in front of the operators in this process; ranks forked from it do, too."""
     if _installed:
         return
-    library = torch.library.Library("c10d", "IMPL")
+    library: Any = torch.library.Library("c10d", "IMPL")  # type: ignore[no-untyped-call]
     _installed.append(library)
     for name, op in _OPS.items():
         torch_private.intercept_operator(library, name, partial(_probe, op))

@@ -2,9 +2,9 @@
 
     kernel ──starts──► fork server (this module: torch is imported once) ──forks──► rank 0 … rank n−1
 
-The server sits in a session of its own, so that neither the stop button nor a kernel's killed process group reaches it.
-It ends when the kernel does, however that happened, and takes every rank and its children along. It has one thread and no
-CUDA context when it forks, which is what makes forking safe.
+The server sits in a session of its own, so that neither the stop button nor a kernel's killed process group reaches
+it. It ends when the kernel does, however that happened, and takes every rank and its children along. It has one thread
+and no CUDA context when it forks, which is what makes forking safe.
 """
 
 from __future__ import annotations

@@ -32,8 +32,8 @@ class Tail:
 
     def read(self) -> str:
         """Return the text that arrived since the last call; never blocks."""
-        parts = []
-        while not self.closed and sum(map(len, parts)) < 16 * _CHUNK:
+        parts: list[str] = []
+        while not self.closed and sum(len(part) for part in parts) < 16 * _CHUNK:
             try:
                 chunk = os.read(self._descriptor, _CHUNK)
             except BlockingIOError:

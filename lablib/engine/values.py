@@ -48,7 +48,9 @@ def pack(value: object) -> bytes:
         _ValuePickler(buffer).dump(value)
     except Exception as error:
         where, part = _first_that_fails(value)
-        raise UsageError(f"the function returned {_kind(part)}{where}, which cannot leave the rank; {_cure(part, error)}") from error
+        raise UsageError(
+            f"the function returned {_kind(part)}{where}, which cannot leave the rank; {_cure(part, error)}"
+        ) from error
     return buffer.getvalue()
 
 
@@ -95,7 +97,8 @@ def _cure(part: object, error: Exception) -> str:
         return advice
     if inspect.isgenerator(part):
         return "return a list of what it yields"
-    return f"return plain values or tensors ({type(error).__name__}: {str(error).strip().splitlines()[0] if str(error) else ''})"
+    first, *_ = str(error).strip().splitlines() or [""]
+    return f"return plain values or tensors ({type(error).__name__}: {first})"
 
 
 def _kind(value: object) -> str:

@@ -3,7 +3,8 @@
     guard → stacks on demand → redirect output → Hello
     → for each Job: surroundings → group → Started → call → Done or Failed → wait for the next → leave
 
-A rank reports before it tears anything down, and it leaves with ``os._exit``: nothing that a job left behind can hold it.
+A rank reports before it tears anything down, and it leaves with ``os._exit``: nothing that a job left behind can hold
+it.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ import cloudpickle
 import numpy
 import torch
 import torch.distributed as dist
+from torch.distributed.distributed_c10d import PrefixStore, Store
+from torch.distributed.rendezvous import TCPStore  # type: ignore[attr-defined]
 
 from lablib import torch_private
 from lablib.engine import cargo, probes, values, whoami, wire
@@ -80,10 +83,10 @@ def _redirect_output(output: int) -> None:
     os.dup2(null, 0)
     os.close(null)
     for name, descriptor in (("stdout", 1), ("stderr", 2)):
-        stream = open(descriptor, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False)
+        stream = open(descriptor, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False)  # noqa: SIM115
         setattr(sys, name, stream)
         setattr(sys, f"__{name}__", stream)
-    sys.stdin = open(0, encoding="utf-8", closefd=False)
+    sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115
 
 
 def _flush_output() -> None:
@@ -137,7 +140,7 @@ class _Group:
 
     def __init__(self, seat: wire.Seat) -> None:
         self._seat = seat
-        self._store: dist.Store | None = None
+        self._store: Store | None = None
         self._made: tuple[Any, int] | None = None
 
     def make(self, surroundings: wire.Surroundings) -> None:
@@ -150,7 +153,7 @@ class _Group:
         device = torch.device(surroundings.device)
         dist.init_process_group(
             surroundings.backend,
-            store=dist.PrefixStore("lablib", self._store),
+            store=PrefixStore("lablib", self._store),
             rank=seat.rank,
             world_size=seat.world_size,
             device_id=device if surroundings.backend == "nccl" else None,
@@ -164,10 +167,15 @@ class _Group:
     def _state(self) -> tuple[Any, int]:
         return (dist.group.WORLD, torch_private.groups_made()) if dist.is_initialized() else (None, 0)
 
-    def _connect(self, **role: Any) -> dist.Store:
+    def _connect(self, **role: Any) -> Store:
         seat = self._seat
-        return dist.TCPStore(
-            "127.0.0.1", seat.port, seat.world_size, wait_for_workers=False, timeout=timedelta(seconds=60), **role
+        return TCPStore(
+            "127.0.0.1",
+            seat.port,
+            seat.world_size,
+            wait_for_workers=False,
+            timeout=timedelta(seconds=60),
+            **role,
         )
 
 

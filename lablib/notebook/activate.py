@@ -36,7 +36,7 @@ class Notebook:
 
 def activate() -> None:
     """Show runs in the running IPython session, where there is one."""
-    shell = get_ipython()  # type: ignore[no-untyped-call]
+    shell: Any = get_ipython()
     if shell is None:
         return
     listener.use(Notebook(shell, draws=hasattr(shell, "kernel")))

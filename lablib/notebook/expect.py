@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import TracebackType
 
 
-class expect:
+class expect:  # noqa: N801  (read as a verb: with expect(RankFailed))
     """Expect an error in a ``with`` block: it is shown and not raised; a block without it fails.
 
     Args:

@@ -69,6 +69,6 @@ class CellListener:
             return
         self._drawn = bundle
         if self._handle is None:
-            self._handle = display(bundle, raw=True, display_id=True)
+            self._handle = display(bundle, raw=True, display_id=True)  # type: ignore[no-untyped-call]
         else:
             self._handle.update(bundle, raw=True)

@@ -58,9 +58,7 @@ class Badge:
     def text(self) -> str:
         """Return the badge in words: ``real · gloo · 4 ranks · cpu``."""
         ranks = f"{self.world_size} rank{'s' if self.world_size != 1 else ''}"
-        return " · ".join(
-            filter(None, (self.truth, self.backend or "no backend", ranks, self.device, self.note))
-        )
+        return " · ".join(filter(None, (self.truth, self.backend or "no backend", ranks, self.device, self.note)))
 
 
 def chosen_theme(name: str | None = None) -> Theme:
@@ -75,9 +73,7 @@ def chosen_theme(name: str | None = None) -> Theme:
     raise ValueError(f"theme {name!r} does not exist; choose light or dark")
 
 
-def dress(
-    fig: go.Figure, *, title: str, badge: Badge, summary: str, height_px: int, theme: Theme
-) -> go.Figure:
+def dress(fig: go.Figure, *, title: str, badge: Badge, summary: str, height_px: int, theme: Theme) -> go.Figure:
     """Give a figure the common layout and return it.
 
     Args:

@@ -66,8 +66,7 @@ def rows_of(by_rank: list[RankPlace]) -> Iterator[Row]:
         lines = -(-len(mine) // TILES_A_LINE)
         first = top + HEAD + GAP
         tiles = tuple(
-            Tile(place, float(i % TILES_A_LINE), first + i // TILES_A_LINE * (1 + GAP))
-            for i, place in enumerate(mine)
+            Tile(place, float(i % TILES_A_LINE), first + i // TILES_A_LINE * (1 + GAP)) for i, place in enumerate(mine)
         )
         height = HEAD + GAP + lines * (1 + GAP)
         launchers = " and ".join(dict.fromkeys(place.launcher for place in mine if place.launcher))

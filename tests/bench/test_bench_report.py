@@ -14,9 +14,7 @@ SERIES = [
     Series("fresh", OURS, 4, "s", (0.1, 0.125, 0.2)),
     Series("fresh", SPAWN, 4, "s", (12.5, 10.0, 11.0)),
 ]
-MACHINE = Machine(
-    "Linux", 2, 1, "3.11.7", {"torch": "2.13.0", "ipyparallel": "not installed"}, (0.5, 0.25, 0.1), ()
-)
+MACHINE = Machine("Linux", 2, 1, "3.11.7", {"torch": "2.13.0", "ipyparallel": "not installed"}, (0.5, 0.25, 0.1), ())
 
 
 @pytest.mark.parametrize(

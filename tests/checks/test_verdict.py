@@ -17,9 +17,7 @@ WANTS = "a list of 3 whole numbers"
 
 @check(wants=WANTS)
 def ranks(answer):
-    return compare(
-        whole_numbers(answer, 3), (0, 1, 2), {(1, 2, 3): "ranks start at 0"}, "these are not the ranks"
-    )
+    return compare(whole_numbers(answer, 3), (0, 1, 2), {(1, 2, 3): "ranks start at 0"}, "these are not the ranks")
 
 
 @check(wants="a function of one number")
@@ -134,16 +132,12 @@ def test_another_kind_of_answer_is_told_what_is_wanted(answer, came):
     assert str(ranks(answer)) == f"failed: {came}; wanted: {WANTS}"
 
 
-@pytest.mark.parametrize(
-    "answer", [Hostile(), loop(), deep(), [Hostile()] * 3, Hostile, object()], ids=lambda _: ""
-)
+@pytest.mark.parametrize("answer", [Hostile(), loop(), deep(), [Hostile()] * 3, Hostile, object()], ids=lambda _: "")
 def test_a_hostile_answer_fails_and_does_not_raise(answer):
     assert ranks(answer).status == "failed"
 
 
-@given(
-    st.recursive(st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.just(...), st.lists)
-)
+@given(st.recursive(st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.just(...), st.lists))
 def test_any_answer_gets_a_verdict_of_one_line(answer):
     verdict = ranks(answer)
     assert verdict.status in ("not attempted", "passed", "failed")

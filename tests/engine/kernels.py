@@ -39,8 +39,10 @@ class Kernel:
         self.manager = KernelManager(kernel_name="python3")
         self.manager.start_kernel()
         self._connect()
-        self.run("import os, sys, time, signal, ctypes, threading\nimport torch, torch.distributed as dist\n"
-                 "import lablib\nfrom lablib import *\nwarm_up()\n" + prelude)
+        self.run(
+            "import os, sys, time, signal, ctypes, threading\nimport torch, torch.distributed as dist\n"
+            "import lablib\nfrom lablib import *\nwarm_up()\n" + prelude
+        )
 
     def _connect(self) -> None:
         self.client = self.manager.client()

@@ -55,8 +55,10 @@ def test_tracebacks_name_the_cell_and_its_line(shared) -> None:
 
 
 def test_a_deadlock_names_the_cells_line(shared) -> None:
-    cell = shared.run("def waits():\n    if dist.get_rank() == 0:\n        dist.barrier()\n    else:\n"
-                      "        time.sleep(99)\nrun(waits, timeout=1)")
+    cell = shared.run(
+        "def waits():\n    if dist.get_rank() == 0:\n        dist.barrier()\n    else:\n"
+        "        time.sleep(99)\nrun(waits, timeout=1)"
+    )
     assert cell.error == "RunTimeout"
     assert f"rank 0 waits in barrier at cell [{cell.number}], line 3, and rank 1 never arrived" in cell.error_text
     assert f"rank 1 was at cell [{cell.number}], line 5, in waits: time.sleep(99)" in cell.error_text
@@ -122,14 +124,19 @@ def test_a_warm_cluster_survives_the_stop_button(shared) -> None:
 
 
 def test_a_run_from_a_helper_thread(shared) -> None:
-    cell = shared.run("found = []\nt = threading.Thread(target=lambda: found.append(ready(3)))\n"
-                      "t.start(); t.join(); print(found)")
+    cell = shared.run(
+        "found = []\nt = threading.Thread(target=lambda: found.append(ready(3)))\nt.start(); t.join(); print(found)"
+    )
     assert cell.text == "[[3.0, 3.0, 3.0]]\n"
-    cell = shared.run("made = []\nt = threading.Thread(target=lambda: made.append(Cluster(2)))\n"
-                      "t.start(); t.join()\nprint(made[0].run(sums).values)\nmade[0].close()")
+    cell = shared.run(
+        "made = []\nt = threading.Thread(target=lambda: made.append(Cluster(2)))\n"
+        "t.start(); t.join()\nprint(made[0].run(sums).values)\nmade[0].close()"
+    )
     assert cell.text == "[2.0, 2.0]\n"
-    cell = shared.run("t = threading.Thread(target=lambda: made.append(Cluster(2, start_method='spawn')))\n"
-                      "t.start(); t.join()\nprint(made[1].run(sums).values)\nmade[1].close()")
+    cell = shared.run(
+        "t = threading.Thread(target=lambda: made.append(Cluster(2, start_method='spawn')))\n"
+        "t.start(); t.join()\nprint(made[1].run(sums).values)\nmade[1].close()"
+    )
     assert cell.text == "[2.0, 2.0]\n"
 
 
@@ -139,8 +146,10 @@ def test_a_kernel_that_used_threads_may_launch(shared) -> None:
 
 
 def test_late_prints_do_not_land_in_a_later_cell(shared) -> None:
-    shared.run("def late():\n    threading.Thread(target=lambda: [time.sleep(0.01) or print('late') for _ in range(99)],"
-               " daemon=True).start()\ncluster = Cluster(2); cluster.run(late)")
+    shared.run(
+        "def late():\n    threading.Thread(target=lambda: [time.sleep(0.01) or print('late') for _ in range(99)],"
+        " daemon=True).start()\ncluster = Cluster(2); cluster.run(late)"
+    )
     cells = [shared.run("def quiet(): time.sleep(0.3)\ncluster.run(quiet)"), shared.run("time.sleep(0.3)")]
     assert [cell.shown.count("late") for cell in cells] == [0, 0]
     shared.run("cluster.close()")
@@ -162,8 +171,10 @@ def test_a_widget_of_the_notebook_is_named(shared) -> None:
 
 
 def test_expect_shows_and_demands(shared) -> None:
-    cell = shared.run("def fails(): raise ValueError('as planned')\n"
-                      "with expect(RankFailed) as failure:\n    run(fails)\nprint(failure.summary)")
+    cell = shared.run(
+        "def fails(): raise ValueError('as planned')\n"
+        "with expect(RankFailed) as failure:\n    run(fails)\nprint(failure.summary)"
+    )
     assert cell.error == ""
     assert cell.text.endswith("ranks 0 and 1 raised ValueError: as planned\n")
     assert shared.run("with expect(RankFailed):\n    run(sums)").error == "AssertionError"
@@ -171,8 +182,10 @@ def test_expect_shows_and_demands(shared) -> None:
 
 def leave_behind(kernel: Kernel, stuck: str) -> list[int]:
     """Start a stuck run with children of its own, and an idle cluster; return every process there is."""
-    kernel.run("import subprocess\ncluster = Cluster(2)\n"
-               "def with_child():\n    subprocess.Popen(['sleep', '600']); " + stuck + "()\n")
+    kernel.run(
+        "import subprocess\ncluster = Cluster(2)\n"
+        "def with_child():\n    subprocess.Popen(['sleep', '600']); " + stuck + "()\n"
+    )
     kernel.start("run(with_child)")
     kernel.wait_for_ranks(6)
     time.sleep(0.3)

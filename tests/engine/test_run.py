@@ -52,7 +52,17 @@ def test_the_environment_is_torchruns() -> None:
         return dict(os.environ)
 
     script = "import json, os; print(json.dumps(dict(os.environ)))"
-    names = "RANK LOCAL_RANK WORLD_SIZE LOCAL_WORLD_SIZE GROUP_RANK GROUP_WORLD_SIZE ROLE_RANK ROLE_WORLD_SIZE ROLE_NAME".split()
+    names = [
+        "RANK",
+        "LOCAL_RANK",
+        "WORLD_SIZE",
+        "LOCAL_WORLD_SIZE",
+        "GROUP_RANK",
+        "GROUP_WORLD_SIZE",
+        "ROLE_RANK",
+        "ROLE_WORLD_SIZE",
+        "ROLE_NAME",
+    ]
     ours = run(environment, world_size=2).values
     assert [own["RANK"] for own in ours] == ["0", "1"]
     assert [own["LOCAL_RANK"] for own in ours] == ["0", "1"]

@@ -121,12 +121,12 @@ def test_a_captured_file_is_named(tmp_path) -> None:
         def calls_it() -> None:
             writes()
 
-        with pytest.raises(UsageError, match="writes uses the variable `log`.*open file"):
+        with pytest.raises(UsageError, match=r"writes uses the variable `log`.*open file"):
             run(calls_it)
 
 
 def test_an_argument_that_cannot_travel_is_named() -> None:
-    with pytest.raises(UsageError, match="argument 2 of .* cannot be sent"):
+    with pytest.raises(UsageError, match=r"argument 2 of .* cannot be sent"):
         run(print, 1, lock)
 
 
@@ -171,9 +171,9 @@ def test_distributed_objects_are_refused_with_the_cure() -> None:
 
         return distribute_tensor(torch.ones(2), init_device_mesh("cpu", (2,)), [Replicate()])
 
-    with pytest.raises(RankFailed, match="DistributedDataParallel.*state_dict"):
+    with pytest.raises(RankFailed, match=r"DistributedDataParallel.*state_dict"):
         run(returns_ddp)
-    with pytest.raises(RankFailed, match="DTensor.*full_tensor"):
+    with pytest.raises(RankFailed, match=r"DTensor.*full_tensor"):
         run(returns_dtensor)
 
 

@@ -10,9 +10,7 @@ from tiny_course import LABS, TINY
 
 
 def files(labs):
-    return {
-        path.relative_to(labs).as_posix(): path.read_bytes() for path in labs.rglob("*.*") if path.is_file()
-    }
+    return {path.relative_to(labs).as_posix(): path.read_bytes() for path in labs.rglob("*.*") if path.is_file()}
 
 
 def cells(labs, name="00_tiny.ipynb"):

@@ -94,9 +94,7 @@ def test_a_newer_version_is_announced_until_it_is_taken(clone: Path, capsys):
     desk.lay_out(clone)
     notebook(clone / "labs" / "04_buckets.ipynb", "a better question")
     desk.lay_out(clone)
-    assert capsys.readouterr().out == (
-        "Lab 04 has a newer version: make lab RESET=04 brings it and keeps yours too.\n"
-    )
+    assert capsys.readouterr().out == ("Lab 04 has a newer version: make lab RESET=04 brings it and keeps yours too.\n")
     desk.lay_out(clone, reset="04")
     capsys.readouterr()
     desk.lay_out(clone)

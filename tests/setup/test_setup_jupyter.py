@@ -19,9 +19,7 @@ from tools.stop import StopError
 
 
 def test_the_lab_opens_on_the_notebook_in_its_folder():
-    line = jupyter.command(
-        Path("/v/python"), Path("/c/work/00 x.ipynb"), port=None, browser=True, superuser=False
-    )
+    line = jupyter.command(Path("/v/python"), Path("/c/work/00 x.ipynb"), port=None, browser=True, superuser=False)
     assert line == [
         *("/v/python", "-m", "jupyterlab", "--ServerApp.root_dir=/c/work"),
         *("--LabApp.default_url=/lab/tree/00%20x.ipynb", "--Application.log_level=WARN"),
@@ -30,9 +28,7 @@ def test_the_lab_opens_on_the_notebook_in_its_folder():
 
 def test_a_chosen_port_is_kept_and_options_follow_the_machine():
     line = jupyter.command(Path("p"), Path("w/n"), port=8890, browser=False, superuser=True)
-    assert {"--ServerApp.port=8890", "--ServerApp.port_retries=0", "--no-browser", "--allow-root"} <= set(
-        line
-    )
+    assert {"--ServerApp.port=8890", "--ServerApp.port_retries=0", "--no-browser", "--allow-root"} <= set(line)
 
 
 @pytest.mark.parametrize("text", ["x", "0", "65536", "-1", "8890.5"])
@@ -75,9 +71,7 @@ def test_make_lab_hands_its_options_on(clone: Path, fake_python: Path):
     done = make(clone, "lab", "RESET=04", DISPLAY="", WAYLAND_DISPLAY="", BROWSER="")
     assert done.returncode == 0, done.stderr
     last = fake_python.read_text().splitlines()[-1]
-    assert last.startswith(
-        f"-m jupyterlab --ServerApp.root_dir={clone}/work --LabApp.default_url=/lab/tree/00_ranks"
-    )
+    assert last.startswith(f"-m jupyterlab --ServerApp.root_dir={clone}/work --LabApp.default_url=/lab/tree/00_ranks")
     assert "--no-browser" in last
     assert (clone / "work" / "04_buckets.ipynb").exists()
 

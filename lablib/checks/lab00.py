@@ -1,0 +1,303 @@
+"""Judge the exercises of lab 00, ranks and launch."""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from lablib.checks.answers import WrongKind, items, number, text, whole_number, whole_numbers
+from lablib.checks.verdict import PASSED, Verdict, check, compare, failed
+from lablib.errors import RunError, RunTimeout
+
+
+class Runner(Protocol):
+    """Run a function on ranks, as `lablib.run` does."""
+
+    def __call__(self, fn: Callable[..., Any], *args: Any, **options: Any) -> Any: ...
+
+
+@check(wants="a list of two numbers, the sum on rank 0 and the sum on rank 1")
+def sums(answer: Any) -> Verdict:
+    """Judge what the two ranks hold after adding 1 and 2."""
+    return compare(
+        tuple(number(item) for item in items(answer, 2)),
+        (3.0, 3.0),
+        {
+            (3.0, 2.0): "rank 0 does not collect for the others: all_reduce gives the sum to every rank",
+            (1.0, 2.0): "that is what the ranks bring; all_reduce puts the sum in its place, on every rank",
+            (1.0, 1.0): "rank 0 brings 1 and rank 1 brings 2: the number is one more than the rank",
+            (1.5, 1.5): "that is the mean; all_reduce adds up where nothing else is said",
+        },
+        "rank 0 brings 1, rank 1 brings 2, and both hold the sum",
+    )
+
+
+@check(wants="a whole number of items")
+def list_length(answer: Any) -> Verdict:
+    """Judge how long the notebook's list is after four ranks appended to theirs."""
+    return compare(
+        whole_number(answer),
+        0,
+        {
+            4: "the ranks share no memory with the notebook: each appended to a list of its own",
+            1: "no rank runs in the notebook, rank 0 neither: it is a process like the others",
+        },
+        "four processes appended to four lists, and none of them is the notebook's",
+    )
+
+
+@check(wants='one of the letters "a", "b", "c", "d"')
+def started_by_hand(answer: Any) -> Verdict:
+    """Judge what happens to two copies that nobody told their rank."""
+    letter = text(answer).lower()
+    if letter not in ("a", "b", "c", "d"):
+        raise WrongKind("got another text")
+    return compare(
+        letter,
+        "b",
+        {
+            "a": "nothing tells the copies of each other: each believes it is rank 0 of a job of 1",
+            "c": "a job of one rank is complete, and waits for nobody",
+            "d": "each is rank 0 and serves the store: a port can be served only once",
+        },
+        "",
+    )
+
+
+@check(wants="a dict with what the processes of host 1 are told")
+def second_host(answer: Any) -> Verdict:
+    """Judge the environment on the second of two hosts with 4 GPUs each, the first being called alpha."""
+    if not isinstance(answer, Mapping):
+        raise WrongKind("got no dict")
+    for name, judge in _SECOND_HOST.items():
+        if name not in answer:
+            return failed(f"{name} is missing")
+        try:
+            verdict = judge(answer[name])
+        except WrongKind as error:
+            return failed(f"{name}: {error}")
+        if not verdict:
+            return failed(f"{name}: {verdict.reason}")
+    return PASSED
+
+
+def _told(value: Any) -> int:
+    if isinstance(value, str) and value.strip().isdecimal():  # in the environment everything is text
+        return int(value)
+    return whole_number(value)
+
+
+def _told_four(value: Any) -> tuple[int, ...]:
+    return tuple(_told(item) for item in items(value, 4))
+
+
+_SECOND_HOST: dict[str, Callable[[Any], Verdict]] = {
+    "GROUP_RANK": lambda value: compare(
+        _told(value),
+        1,
+        {2: "hosts count from 0", 0: "that is the first host"},
+        "it is the number of the host",
+    ),
+    "RANK": lambda value: compare(
+        _told_four(value),
+        (4, 5, 6, 7),
+        {
+            (0, 1, 2, 3): "local_rank equals rank on the first host only; from there the ranks count on",
+            (5, 6, 7, 8): "ranks count from 0",
+            (1, 1, 1, 1): "that is the number of the host; every process has a rank of its own",
+        },
+        "the first host has the first ranks, and this one has the next four",
+    ),
+    "LOCAL_RANK": lambda value: compare(
+        _told_four(value),
+        (0, 1, 2, 3),
+        {
+            (
+                4,
+                5,
+                6,
+                7,
+            ): "the rank is not the number of a GPU: local_rank is, and starts from 0 on each host",
+            (1, 2, 3, 4): "local ranks count from 0",
+        },
+        "each host counts its own processes, from 0",
+    ),
+    "WORLD_SIZE": lambda value: compare(
+        _told(value),
+        8,
+        {4: "that is this host alone", 2: "that is the number of hosts", 7: "that is the highest rank"},
+        "it is the number of processes in the whole job",
+    ),
+    "LOCAL_WORLD_SIZE": lambda value: compare(
+        _told(value),
+        4,
+        {8: "that is the whole job", 3: "that is the highest local rank"},
+        "it is the number of processes on this host",
+    ),
+    "MASTER_ADDR": lambda value: compare(
+        text(value),
+        "alpha",
+        {"beta": "a host has no store of its own: all ranks of a job meet in one place, where rank 0 is"},
+        "all ranks of a job meet where rank 0 is",
+    ),
+}
+
+
+@check(wants="two lists of groups, each group a list of ranks")
+def subgroups(rows: Any, columns: Any) -> Verdict:
+    """Judge the groups of a grid of 2 hosts with 2 places each."""
+    return compare(
+        (_groups(rows), _groups(columns)),
+        (_ROWS, _COLUMNS),
+        {
+            (
+                _COLUMNS,
+                _ROWS,
+            ): "rows and columns are exchanged: a row is a host, and holds ranks that follow each other",
+            (_ROWS, _ROWS): "a column takes one rank of each host",
+            (_ROWS, ((0, 3), (1, 2))): "a column holds equal places: first with first, second with second",
+            (((1, 2), (3, 4)), ((1, 3), (2, 4))): "ranks count from 0",
+            (
+                ((0, 1), (0, 1)),
+                ((0, 0), (1, 1)),
+            ): "those are local ranks; the ranks of the second host count on",
+        },
+        "ranks 0 and 1 are on the first host; each rank is in one row and in one column",
+    )
+
+
+_ROWS = ((0, 1), (2, 3))
+_COLUMNS = ((0, 2), (1, 3))
+
+
+def _groups(answer: Any) -> tuple[tuple[int, ...], ...]:
+    return tuple(sorted(tuple(sorted(whole_numbers(group))) for group in items(answer)))
+
+
+@check(wants="a function without arguments that makes the process group")
+def setup(answer: Callable[[], object], run: Runner) -> Verdict:
+    """Judge a set-up by running it on two ranks in a launcher's environment."""
+    _callable(answer)
+    try:
+        seen: list[_SetUp] = run(_try_setup, answer, world_size=2, group=False, timeout=20.0).values
+    except RunTimeout:
+        return failed("the ranks wait for each other for ever")
+    except RunError as error:
+        return failed(f"the set-up raised an error: {error.summary}")
+    if problem := next((one.problem for one in seen if one.problem), ""):
+        return failed(problem)
+    return compare([one.total for one in seen], [3.0, 3.0], {}, "the two ranks made a group, and cannot add up in it")
+
+
+@dataclass(frozen=True)
+class _SetUp:
+    problem: str = ""
+    total: float = 0.0
+
+
+class _Seen(Exception):
+    """Leave a learner's set-up before it waits for half an hour."""
+
+
+def _try_setup(setup: Callable[[], object]) -> _SetUp:
+    """Be one rank: watch what `setup` asks for, and add up in the group it makes."""
+    import torch
+    import torch.distributed as dist
+
+    told = dict(os.environ)
+    make_group = dist.init_process_group
+    signature = inspect.signature(make_group)
+
+    def watched(*args: Any, **kwargs: Any) -> None:
+        if problem := _problem(told, signature.bind(*args, **kwargs).arguments):
+            raise _Seen(problem)
+        make_group(*args, **kwargs)
+
+    dist.init_process_group = watched
+    try:
+        setup()
+    except _Seen as stop:
+        return _SetUp(problem=str(stop))
+    finally:
+        dist.init_process_group = make_group
+    if not dist.is_initialized():
+        return _SetUp("no group was made: every rank must call dist.init_process_group")
+    total = torch.tensor([float(dist.get_rank() + 1)])
+    dist.all_reduce(total)
+    dist.destroy_process_group()
+    return _SetUp(total=total.item())
+
+
+def _problem(told: Mapping[str, str], asked: Mapping[str, Any]) -> str:
+    for name in ("MASTER_PORT", "MASTER_ADDR"):
+        if os.environ.get(name) != told[name]:
+            return f"{name} is overwritten: the launcher's store is where the launcher said, and nowhere else"
+    meet = asked.get("init_method") or "env://"
+    if meet.startswith("tcp://") and not meet.endswith(f":{told['MASTER_PORT']}"):
+        return "init_method names a port of its own, and the launcher's store is on the one in MASTER_PORT"
+    for name in ("rank", "world_size"):
+        if asked.get(name, -1) not in (-1, int(told[name.upper()])):
+            return f"{name} is not what the launcher said in {name.upper()}: a fixed one is wrong somewhere"
+    return ""
+
+
+@check(wants="a function without arguments that returns the sum on each rank")
+def group_sums(answer: Callable[[], object], run: Runner) -> Verdict:
+    """Judge a function that adds up on ranks 0 and 1, then on all four, by running it."""
+    _callable(answer)
+    try:
+        seen: list[_Sums] = run(_try_sums, answer, world_size=4, timeout=5.0).values
+    except RunTimeout:
+        return failed("some ranks wait for ever: they did not all make the same groups, in the same order")
+    except RunError as error:
+        return failed(f"a rank raised an error: {error.summary}")
+    found = tuple(number(one.value) for one in seen)
+    verdict = compare(
+        found,
+        (7.0, 7.0, 7.0, 7.0),
+        {
+            (6.0, 6.0, 6.0, 6.0): "the ranks 0 and 1 did not add up first",
+            (24.0, 24.0, 24.0, 24.0): "all four ranks added up first; the first group has two members",
+            (1.0, 1.0, 2.0, 3.0): "the four ranks did not add up in the end",
+        },
+        f"the ranks hold {', '.join(f'{value:g}' for value in found)}; first two add up 0 + 1, then all four",
+    )
+    if verdict and any(one.groups != seen[0].groups for one in seen):
+        return failed("right by luck: the ranks made different groups, and the next group would not fit together")
+    return verdict
+
+
+@dataclass(frozen=True)
+class _Sums:
+    value: Any
+    groups: tuple[Any, ...]  # of each group that all ranks must make: its ranks
+
+
+def _try_sums(two_sums: Callable[[], object]) -> _Sums:
+    """Be one rank: run `two_sums` and note the groups it makes."""
+    import torch.distributed as dist
+
+    new_group = dist.new_group
+    signature = inspect.signature(new_group)
+    groups: list[Any] = []
+
+    def noted(*args: Any, **kwargs: Any) -> Any:
+        asked = signature.bind(*args, **kwargs).arguments
+        if not asked.get("use_local_synchronization"):
+            ranks = asked.get("ranks")
+            groups.append("all" if ranks is None else tuple(sorted(ranks)))
+        return new_group(*args, **kwargs)
+
+    dist.new_group = noted
+    try:
+        return _Sums(two_sums(), tuple(groups))
+    finally:
+        dist.new_group = new_group
+
+
+def _callable(answer: object) -> None:
+    if not callable(answer):
+        raise WrongKind("got no function")
