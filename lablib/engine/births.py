@@ -25,6 +25,7 @@ from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any, NoReturn, Protocol
 
+from lablib.engine import guard
 from lablib.engine.wire import Seat
 from lablib.errors import UsageError
 
@@ -125,7 +126,7 @@ class RankProcess:
             logbook=logbook,
             listener=listener[0] if listener else None,
         )
-        from lablib.engine import guard, worker
+        from lablib.engine import worker
 
         own = socket.socket(fileno=control)
         guard.protect(seat, own)

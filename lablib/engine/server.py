@@ -55,6 +55,7 @@ def _prepare(parent: int) -> None:
         watch.join()
     sys.stdout.flush()
     sys.stderr.flush()
+    sys.path_importer_cache.clear()  # done here, a rank need not touch it
     pages.settle()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 import uuid
@@ -22,7 +23,7 @@ def of_each_rank(options: Options, *, port: int, variables: Variables, group: bo
         variables: `torchruns` or `none_of_its_own`.
         group: make the default process group.
     """
-    threads = max(1, cores.usable_cores() // options.world_size)
+    threads = max(1, _cores() // options.world_size)
     shared = {**os.environ, "OMP_NUM_THREADS": str(threads)}
     shared["GLOO_SOCKET_IFNAME"] = os.environ.get("GLOO_SOCKET_IFNAME") or _loopback_interface()
     folder = os.getcwd()
@@ -70,6 +71,9 @@ def torchruns(rank: int, world_size: int, port: int, job: str) -> dict[str, str]
 def none_of_its_own(rank: int, world_size: int, port: int, job: str) -> dict[str, str]:
     """Return what torch.multiprocessing.spawn sets: nothing."""
     return {}
+
+
+_cores = functools.cache(cores.usable_cores)
 
 
 def _loopback_interface() -> str:

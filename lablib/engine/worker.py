@@ -120,8 +120,9 @@ def _perform(
 
 
 def _arrange(surroundings: wire.Surroundings, seat: wire.Seat) -> None:
-    os.environ.clear()
-    os.environ.update(surroundings.environment)
+    for name in os.environ.keys() - surroundings.environment.keys():
+        del os.environ[name]
+    os.environ.update(surroundings.environment.items() - os.environ.items())
     sys.path[:] = surroundings.import_path
     os.chdir(surroundings.folder)
     sys.path_importer_cache.clear()  # a module that the learner has just written is found
@@ -132,7 +133,7 @@ def _arrange(surroundings: wire.Surroundings, seat: wire.Seat) -> None:
         torch.cuda.set_device(surroundings.device)
         torch.cuda.seed()
     random.seed()
-    numpy.random.seed()
+    numpy.random.seed(random.getrandbits(32))
 
 
 class _Group:
