@@ -182,27 +182,20 @@ def setup(answer: Callable[[], object], run: Runner) -> Verdict:
     """Judge a set-up by running it on two ranks in a launcher's environment."""
     _callable(answer)
     try:
-        seen: list[_SetUp] = run(_try_setup, answer, world_size=2, group=False, timeout=20.0).values
+        totals = run(_try_setup, answer, world_size=2, group=False, timeout=20.0).values
     except RunTimeout:
         return failed("the ranks wait for each other for ever")
     except RunError as error:
-        return failed(f"the set-up raised an error: {error.summary}")
-    if problem := next((one.problem for one in seen if one.problem), ""):
-        return failed(problem)
-    return compare([one.total for one in seen], [3.0, 3.0], {}, "the two ranks made a group, and cannot add up in it")
+        problem = error.__cause__
+        return failed(str(problem) if isinstance(problem, SetupProblem) else f"it went wrong: {error.summary}")
+    return compare(totals, [3.0, 3.0], {}, "the two ranks made a group, and the numbers 1 and 2 do not add up in it")
 
 
-@dataclass(frozen=True)
-class _SetUp:
-    problem: str = ""
-    total: float = 0.0
+class SetupProblem(Exception):
+    """End a learner's set-up on all ranks, before one of them waits for half an hour."""
 
 
-class _Seen(Exception):
-    """Leave a learner's set-up before it waits for half an hour."""
-
-
-def _try_setup(setup: Callable[[], object]) -> _SetUp:
+def _try_setup(setup: Callable[[], object]) -> float:
     """Be one rank: watch what `setup` asks for, and add up in the group it makes."""
     import torch
     import torch.distributed as dist
@@ -213,22 +206,20 @@ def _try_setup(setup: Callable[[], object]) -> _SetUp:
 
     def watched(*args: Any, **kwargs: Any) -> None:
         if problem := _problem(told, signature.bind(*args, **kwargs).arguments):
-            raise _Seen(problem)
+            raise SetupProblem(problem)
         make_group(*args, **kwargs)
 
     dist.init_process_group = watched
     try:
         setup()
-    except _Seen as stop:
-        return _SetUp(problem=str(stop))
     finally:
         dist.init_process_group = make_group
     if not dist.is_initialized():
-        return _SetUp("no group was made: every rank must call dist.init_process_group")
+        raise SetupProblem("no group was made: every rank must call dist.init_process_group")
     total = torch.tensor([float(dist.get_rank() + 1)])
     dist.all_reduce(total)
     dist.destroy_process_group()
-    return _SetUp(total=total.item())
+    return total.item()
 
 
 def _problem(told: Mapping[str, str], asked: Mapping[str, Any]) -> str:
@@ -253,7 +244,7 @@ def group_sums(answer: Callable[[], object], run: Runner) -> Verdict:
     except RunTimeout:
         return failed("some ranks wait for ever: they did not all make the same groups, in the same order")
     except RunError as error:
-        return failed(f"a rank raised an error: {error.summary}")
+        return failed(f"it went wrong: {error.summary}")
     found = tuple(number(one.value) for one in seen)
     verdict = compare(
         found,
