@@ -15,7 +15,9 @@ import os
 import signal
 import sys
 import threading
+from multiprocessing import forkserver
 from pathlib import Path
+from typing import Any
 
 from lablib.engine import pages
 from lablib.engine.births import PARENT_VARIABLE
@@ -38,10 +40,21 @@ def _end_children(server: int) -> None:
             os.killpg(pid, signal.SIGKILL)
 
 
+def _remove_socket(server: int) -> None:
+    """Remove the server's socket and its folder, which a killed kernel cannot do itself."""
+    inherited: Any = forkserver._forkserver
+    if os.getpid() == server and inherited._forkserver_address:
+        address = Path(inherited._forkserver_address)
+        with contextlib.suppress(OSError):
+            address.unlink(missing_ok=True)
+            address.parent.rmdir()
+
+
 def _prepare(parent: int) -> None:
     os.setsid()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+    atexit.register(_remove_socket, os.getpid())
     atexit.register(_end_children, os.getpid())
     ready = threading.Event()
     watch = threading.Thread(target=_leave_when_orphaned, args=(parent, ready))
