@@ -36,7 +36,7 @@ class RunError(LabError):
         summary: one line that is the same each time the same thing goes wrong: no process id, no time, no address.
         details: what else helps: the learner's own lines, what the other ranks were doing.
         rank: the rank of the first cause, or None where no single rank is to blame.
-        run: a `Run` with every value, output and trace that arrived.
+        run: a `Run` with every value and output that arrived.
         tracebacks: rank to full traceback text, or to the stack of a rank that was still busy.
     """
 

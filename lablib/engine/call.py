@@ -34,7 +34,6 @@ class Call:
         variables: the environment variables of each rank.
         group: the default process group is made.
         timeout_s: seconds from the moment when every rank has begun the function.
-        record: a trace is brought back.
     """
 
     options: Options
@@ -42,12 +41,11 @@ class Call:
     variables: surroundings.Variables
     group: bool
     timeout_s: float
-    record: bool = False
 
     def jobs(self, port: int) -> list[wire.Job]:
         """Return the job of each rank."""
         around = surroundings.of_each_rank(self.options, port=port, variables=self.variables, group=self.group)
-        return [wire.Job(parcel, own, self.record) for parcel, own in zip(self.parcels, around, strict=True)]
+        return [wire.Job(parcel, own) for parcel, own in zip(self.parcels, around, strict=True)]
 
     @property
     def about(self) -> str:
@@ -65,7 +63,6 @@ def prepare(
     group: bool = True,
     rank_first: bool = False,
     timeout_s: float | None = None,
-    record: bool = False,
 ) -> Call:
     """Pack a function for the ranks.
 
@@ -77,7 +74,7 @@ def prepare(
         parcels = [cargo.pack(fn, (rank, *args), label_of=label_of) for rank in range(options.world_size)]
     else:
         parcels = [cargo.pack(fn, args, label_of=label_of)] * options.world_size
-    return Call(options, parcels, variables, group, options.timeout_s if timeout_s is None else timeout_s, record)
+    return Call(options, parcels, variables, group, options.timeout_s if timeout_s is None else timeout_s)
 
 
 def on_new_ranks(call: Call) -> Run:

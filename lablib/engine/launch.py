@@ -41,7 +41,6 @@ def run(
     backend: str | None = None,
     device: str | None = None,
     timeout: float = 60.0,
-    record: bool = False,
     group: bool = True,
     start_method: str | None = None,
 ) -> Run:
@@ -55,7 +54,6 @@ def run(
         backend: ``nccl`` or ``gloo``; left out, NCCL where each rank can have a GPU of its own, gloo otherwise.
         device: ``cuda`` or ``cpu``; left out, what the backend needs.
         timeout: seconds from the moment when every rank has begun ``fn``.
-        record: bring a trace back.
         group: make the default process group; without it the ranks have the environment only.
         start_method: ``forkserver`` or ``spawn``; left out, the best this host has.
 
@@ -66,7 +64,7 @@ def run(
     options = Options.checked("run", world_size, backend, device, timeout, start_method)
     cargo.check_callable(fn, "run")
     with only_run("run"):
-        return on_new_ranks(prepare(options, fn, args, group=group, record=record))
+        return on_new_ranks(prepare(options, fn, args, group=group))
 
 
 def spawn(
@@ -115,14 +113,13 @@ def run_script(
     backend: str | None = None,
     device: str | None = None,
     timeout: float = 60.0,
-    record: bool = False,
 ) -> Run:
     """Run a script on new ranks in torchrun's environment, as ``torchrun --standalone script args`` does.
 
     Args:
         path: the script; it makes its own process group.
         args: its command line.
-        world_size, backend, device, timeout, record: as for `run`; the backend chosen here only decides the device.
+        world_size, backend, device, timeout: as for `run`; the backend chosen here only decides the device.
 
     Raises:
         UsageError: there is no such script.
@@ -134,7 +131,7 @@ def run_script(
         raise UsageError(f"there is no script {script}")
     job = functools.partial(_run_as_main, str(script), [str(arg) for arg in args])
     with only_run("run_script"):
-        return on_new_ranks(prepare(options, job, (), group=False, record=record))
+        return on_new_ranks(prepare(options, job, (), group=False))
 
 
 def _run_as_main(script: str, args: list[str]) -> None:
@@ -179,11 +176,11 @@ class Cluster:
         """Return the number of ranks."""
         return self._options.world_size
 
-    def run(self, fn: Callable[..., Any], *args: Any, timeout: float | None = None, record: bool = False) -> Run:
+    def run(self, fn: Callable[..., Any], *args: Any, timeout: float | None = None) -> Run:
         """Run ``fn(*args)`` on this cluster's ranks; see `run`.
 
         Args:
-            fn, args, record: as for `run`.
+            fn, args: as for `run`.
             timeout: seconds; left out, the cluster's own.
 
         Raises:
@@ -197,7 +194,7 @@ class Cluster:
         timeout_s = None if timeout is None else checked_timeout(timeout)
         with only_run("Cluster.run"):
             begun = time.perf_counter()
-            call = prepare(self._options, fn, args, timeout_s=timeout_s, record=record)
+            call = prepare(self._options, fn, args, timeout_s=timeout_s)
             with StopButton() as stop:
                 if not self._team.intact:
                     self._end()

@@ -19,7 +19,6 @@ class Run:
         reason: why this backend and device, in words.
         seconds: wall-clock time of the whole call.
         pids: process id of each rank.
-        trace: what was recorded, with ``record=True``; None otherwise.
     """
 
     values: list[Any]
@@ -29,7 +28,6 @@ class Run:
     reason: str
     seconds: float
     pids: list[int] = field(repr=False)
-    trace: Any = field(default=None, repr=False)
 
     @property
     def world_size(self) -> int:

@@ -65,7 +65,6 @@ class Job:
 
     parcel: Parcel
     surroundings: Surroundings
-    record: bool
 
 
 @dataclass(frozen=True)
