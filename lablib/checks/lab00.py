@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import inspect
-import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 from lablib.checks.answers import WrongKind, items, number, text, whole_number, whole_numbers
+from lablib.checks.lab00_on_ranks import SetupProblem, Sums, try_setup, try_sums
 from lablib.checks.verdict import PASSED, Verdict, check, compare, failed
 from lablib.errors import RunError, RunTimeout
 
@@ -17,6 +15,49 @@ class Runner(Protocol):
     """Run a function on ranks, as `lablib.run` does."""
 
     def __call__(self, fn: Callable[..., Any], *args: Any, **options: Any) -> Any: ...
+
+
+@check(wants="a command line, as you would type it")
+def command(answer: Any) -> Verdict:
+    """Judge the line that starts two processes of job.py on this host with torchrun."""
+    program, *words = text(answer).split() or [""]
+    if program != "torchrun":
+        return failed("the program is called torchrun, and stands first")
+    if "job.py" not in words:
+        return failed("the script job.py is missing")
+    if words[-1] != "job.py":
+        return failed("what stands behind the script goes to the script: torchrun never sees it")
+    given = dict(_option(word) for word in _joined(words[:-1]))
+    if unknown := set(given) - {"standalone", "nproc_per_node", "nnodes"}:
+        return failed(f"--{min(unknown)} is not needed here")
+    if given.get("nnodes", "1") != "1":
+        return failed("--nnodes counts hosts, and this is one host: torchrun would wait for another")
+    if "nproc_per_node" not in given:
+        return failed("torchrun starts one process where --nproc_per_node is not given")
+    if "standalone" not in given:
+        return failed("without --standalone the port is a fixed one, and the next job on this host finds it taken")
+    return compare(
+        given["nproc_per_node"],
+        "2",
+        {"1": "one process is a job of one rank"},
+        "--nproc_per_node is the number of processes on this host, and two are wanted",
+    )
+
+
+def _joined(words: list[str]) -> list[str]:
+    """Write each value behind its option: ``--nnodes 1`` is ``--nnodes=1``."""
+    joined: list[str] = []
+    for word in words:
+        if joined and not word.startswith("-") and "=" not in joined[-1]:
+            joined[-1] += f"={word}"
+        else:
+            joined.append(word)
+    return joined
+
+
+def _option(word: str) -> tuple[str, str]:
+    name, _, value = word.partition("=")
+    return name.lstrip("-").replace("-", "_"), value
 
 
 @check(wants="a list of two numbers, the sum on rank 0 and the sum on rank 1")
@@ -182,7 +223,7 @@ def setup(answer: Callable[[], object], run: Runner) -> Verdict:
     """Judge a set-up by running it on two ranks in a launcher's environment."""
     _callable(answer)
     try:
-        totals = run(_try_setup, answer, world_size=2, group=False, timeout=20.0).values
+        totals = run(try_setup, answer, world_size=2, group=False, timeout=20.0).values
     except RunTimeout:
         return failed("the ranks wait for each other for ever")
     except RunError as error:
@@ -191,56 +232,12 @@ def setup(answer: Callable[[], object], run: Runner) -> Verdict:
     return compare(totals, [3.0, 3.0], {}, "the two ranks made a group, and the numbers 1 and 2 do not add up in it")
 
 
-class SetupProblem(Exception):
-    """End a learner's set-up on all ranks, before one of them waits for half an hour."""
-
-
-def _try_setup(setup: Callable[[], object]) -> float:
-    """Be one rank: watch what `setup` asks for, and add up in the group it makes."""
-    import torch
-    import torch.distributed as dist
-
-    told = dict(os.environ)
-    make_group = dist.init_process_group
-    signature = inspect.signature(make_group)
-
-    def watched(*args: Any, **kwargs: Any) -> None:
-        if problem := _problem(told, signature.bind(*args, **kwargs).arguments):
-            raise SetupProblem(problem)
-        make_group(*args, **kwargs)
-
-    dist.init_process_group = watched
-    try:
-        setup()
-    finally:
-        dist.init_process_group = make_group
-    if not dist.is_initialized():
-        raise SetupProblem("no group was made: every rank must call dist.init_process_group")
-    total = torch.tensor([float(dist.get_rank() + 1)])
-    dist.all_reduce(total)
-    dist.destroy_process_group()
-    return total.item()
-
-
-def _problem(told: Mapping[str, str], asked: Mapping[str, Any]) -> str:
-    for name in ("MASTER_PORT", "MASTER_ADDR"):
-        if os.environ.get(name) != told[name]:
-            return f"{name} is overwritten: the launcher's store is where the launcher said, and nowhere else"
-    meet = asked.get("init_method") or "env://"
-    if meet.startswith("tcp://") and not meet.endswith(f":{told['MASTER_PORT']}"):
-        return "init_method names a port of its own, and the launcher's store is on the one in MASTER_PORT"
-    for name in ("rank", "world_size"):
-        if asked.get(name, -1) not in (-1, int(told[name.upper()])):
-            return f"{name} is not what the launcher said in {name.upper()}: a fixed one is wrong somewhere"
-    return ""
-
-
 @check(wants="a function without arguments that returns the sum on each rank")
 def group_sums(answer: Callable[[], object], run: Runner) -> Verdict:
     """Judge a function that adds up on ranks 0 and 1, then on all four, by running it."""
     _callable(answer)
     try:
-        seen: list[_Sums] = run(_try_sums, answer, world_size=4, timeout=5.0).values
+        seen: list[Sums] = run(try_sums, answer, world_size=4, timeout=5.0).values
     except RunTimeout:
         return failed("some ranks wait for ever: they did not all make the same groups, in the same order")
     except RunError as error:
@@ -259,34 +256,6 @@ def group_sums(answer: Callable[[], object], run: Runner) -> Verdict:
     if verdict and any(one.groups != seen[0].groups for one in seen):
         return failed("right by luck: the ranks made different groups, and the next group would not fit together")
     return verdict
-
-
-@dataclass(frozen=True)
-class _Sums:
-    value: Any
-    groups: tuple[Any, ...]  # of each group that all ranks must make: its ranks
-
-
-def _try_sums(two_sums: Callable[[], object]) -> _Sums:
-    """Be one rank: run `two_sums` and note the groups it makes."""
-    import torch.distributed as dist
-
-    new_group = dist.new_group
-    signature = inspect.signature(new_group)
-    groups: list[Any] = []
-
-    def noted(*args: Any, **kwargs: Any) -> Any:
-        asked = signature.bind(*args, **kwargs).arguments
-        if not asked.get("use_local_synchronization"):
-            ranks = asked.get("ranks")
-            groups.append("all" if ranks is None else tuple(sorted(ranks)))
-        return new_group(*args, **kwargs)
-
-    dist.new_group = noted
-    try:
-        return _Sums(two_sums(), tuple(groups))
-    finally:
-        dist.new_group = new_group
 
 
 def _callable(answer: object) -> None:

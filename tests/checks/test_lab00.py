@@ -31,6 +31,8 @@ def second_host(**changed):
 @pytest.mark.parametrize(
     "verdict",
     [
+        lab00.command("torchrun --standalone --nproc_per_node=2 job.py"),
+        lab00.command(" torchrun  --nproc-per-node 2 --nnodes=1 --standalone job.py "),
         lab00.sums([3.0, 3.0]),
         lab00.sums(np.array([3, 3])),
         lab00.list_length(0),
@@ -48,6 +50,7 @@ def test_right_answers_pass(verdict):
 @pytest.mark.parametrize(
     "verdict",
     [
+        lab00.command(...),
         lab00.sums(...),
         lab00.list_length(...),
         lab00.started_by_hand(...),
@@ -64,6 +67,15 @@ def test_open_answers_are_not_attempted(verdict):
 @pytest.mark.parametrize(
     ("verdict", "reason"),
     [
+        (lab00.command("python job.py"), "called torchrun"),
+        (lab00.command("torchrun --standalone --nproc_per_node=2"), "job.py is missing"),
+        (lab00.command("torchrun job.py --standalone --nproc_per_node=2"), "goes to the script"),
+        (lab00.command("torchrun --standalone --nnodes=2 job.py"), "counts hosts"),
+        (lab00.command("torchrun --standalone job.py"), "starts one process"),
+        (lab00.command("torchrun --standalone --nproc_per_node=1 job.py"), "a job of one rank"),
+        (lab00.command("torchrun --standalone --nproc_per_node=4 job.py"), "two are wanted"),
+        (lab00.command("torchrun --nproc_per_node=2 job.py"), "the port is a fixed one"),
+        (lab00.command("torchrun --standalone --rank=0 --nproc_per_node=2 job.py"), "--rank is not needed"),
         (lab00.sums([3, 2]), "does not collect for the others"),
         (lab00.sums([1, 2]), "what the ranks bring"),
         (lab00.sums([1, 1]), "one more than the rank"),
@@ -110,11 +122,14 @@ def test_junk_fails_with_a_reason(junk):
     def no_ranks(*args, **options):
         raise RunTimeout("time is up")
 
-    answers = [check(junk) for check in (lab00.sums, lab00.list_length, lab00.started_by_hand, lab00.second_host)]
+    answers = [
+        check(junk)
+        for check in (lab00.command, lab00.sums, lab00.list_length, lab00.started_by_hand, lab00.second_host)
+    ]
     answers += [lab00.subgroups(junk, COLUMNS), lab00.subgroups(ROWS, junk)]
     answers += [lab00.setup(junk, no_ranks), lab00.group_sums(junk, no_ranks), second_host(RANK=junk)]
     if junk == 3:
-        answers.pop(1)
+        answers.pop(2)  # a whole number is a fair answer to list_length
     assert all(verdict.status == "failed" and verdict.reason for verdict in answers)
 
 
