@@ -1,0 +1,1 @@
+"""Code of torch that runs on a rank, or alone."""

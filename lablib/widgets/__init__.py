@@ -1,0 +1,1 @@
+"""Knobs around predictions and pictures; what runs on ranks is given to them."""

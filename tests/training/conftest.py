@@ -1,0 +1,5 @@
+"""These tests run real ranks."""
+
+import lablib
+
+lablib.warm_up()
