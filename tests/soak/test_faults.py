@@ -43,10 +43,9 @@ def kernel() -> Iterator[Kernel]:
 
 
 def leftovers() -> set[str]:
-    """Return the files that ranks or a killed kernel could leave behind."""
-    names = ("lablib", "torch", "pymp-", "sem.", "psm_")
-    folders = (tempfile.gettempdir(), "/dev/shm")
-    return {str(path) for folder in folders for path in Path(folder).iterdir() if path.name.startswith(names)}
+    """Return the files that ranks or a killed kernel could leave behind; semaphores there may be other programs'."""
+    shared = (path for path in Path("/dev/shm").iterdir() if path.name.startswith(("torch", "lablib")))
+    return {str(path) for path in (*Path(tempfile.gettempdir()).iterdir(), *shared)}
 
 
 def test_100_failures_in_a_row_on_one_cluster() -> None:
