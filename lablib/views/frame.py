@@ -102,7 +102,12 @@ def dress(fig: go.Figure, *, title: str, badge: Badge, summary: str, height_px: 
             "yanchor": "top",
             "automargin": False,
         },
-        hoverlabel={"font": {"size": TEXT_PX, "family": "monospace"}, "align": "left"},
+        hoverlabel={
+            "font": {"size": TEXT_PX, "family": "monospace", "color": theme.ink},
+            "bgcolor": theme.panel,
+            "bordercolor": theme.muted,
+            "align": "left",
+        },
         legend={"font": font},
         meta={"summary": f"{badge.text}: {summary}", "badge": badge.text, "theme": theme.name},
     )

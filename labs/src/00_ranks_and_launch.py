@@ -118,7 +118,8 @@ ours = run(hello, world_size=2, backend="gloo")
 def introduce():
     open_ports = [one.laddr.port for one in psutil.Process().net_connections() if one.status == "LISTEN"]
     serves = int(os.environ["MASTER_PORT"]) in open_ports
-    return who() | {"torch says": f"{dist.get_rank()} of {dist.get_world_size()}", "serves the store": serves}
+    says = f"{dist.get_rank()} of {dist.get_world_size()}"
+    return who() | {"torch says": says, "serves the store": serves}
 
 
 four = run(introduce, world_size=4)
@@ -177,8 +178,8 @@ print("lists of the ranks:", noted.values, " list of the notebook:", heard)
 # Separate processes share no memory. What ranks know of each other, they were sent.
 #
 # Now the third launcher, `torch.multiprocessing.spawn`, in the background too. It starts two processes for a function of
-# the *file*. For a function of a *cell*, we take one step of it by hand: the new process gets the function by `pickle`. What
-# it says goes to a file.
+# the *file*. Would it take a function of a *cell*? It is built on `Process`, which sends the function to the new process by
+# `pickle`. Try that one step with `from_a_cell`; what the new process says goes to a file.
 
 
 # %% claims="R7"
@@ -197,7 +198,7 @@ from_file = mp.spawn(job.by_spawn, args=(2, free_port(), answers), nprocs=2, joi
 
 
 def from_a_cell(rank):
-    print("rank", rank)
+    print("never reached by rank", rank)
 
 
 from_cell = spawning.Process(target=from_a_cell, args=(0,))

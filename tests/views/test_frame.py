@@ -38,7 +38,7 @@ def test_a_theme_is_named_by_the_call_or_else_by_the_environment(monkeypatch):
     monkeypatch.setenv(THEME_VARIABLE, "dark")
     dark = dressed(Badge.real(RUN))
     assert dark.layout.paper_bgcolor == chosen_theme("dark").paper
-    assert dark.layout.font.color == chosen_theme("dark").ink
+    assert dark.layout.font.color == dark.layout.hoverlabel.font.color == chosen_theme("dark").ink
     assert dressed(Badge.real(RUN), "light").layout.paper_bgcolor == "#ffffff"
     with pytest.raises(ValueError, match="choose light or dark"):
         chosen_theme("blue")
