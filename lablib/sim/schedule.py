@@ -60,13 +60,13 @@ def ring_all_gather(n: int) -> Iterator[Round]:
 def direct_out(n: int, root: int) -> Iterator[Round]:
     """Yield the root sending each rank its part."""
     if n > 1:
-        yield f"rank by rank, {n - 1} messages", [Hop(root, i, i, i) for i in range(n) if i != root]
+        yield "rank by rank", [Hop(root, i, i, i) for i in range(n) if i != root]
 
 
 def direct_in(n: int, root: int) -> Iterator[Round]:
     """Yield each rank sending its part to the root."""
     if n > 1:
-        yield f"rank by rank, {n - 1} messages", [Hop(i, root, 0, i) for i in range(n) if i != root]
+        yield "rank by rank", [Hop(i, root, 0, i) for i in range(n) if i != root]
 
 
 def pairwise(n: int) -> Iterator[Round]:
