@@ -1,0 +1,79 @@
+"""Lab 00 as a learner finds it in `work/`: run from top to bottom, looked at in both themes, closed, opened again."""
+
+import re
+
+import pytest
+from playwright.sync_api import expect
+
+NAME = "00_ranks_and_launch.ipynb"
+
+pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(240)]
+
+
+@pytest.fixture(scope="module")
+def lab00(lab):
+    """Return the lab after all its cells ran once."""
+    lab.open(NAME)
+    lab.screenshot("lab00-opened")
+    lab.run_all(timeout_s=200)
+    return lab
+
+
+def test_every_cell_runs_and_shows_no_error(lab00):
+    assert lab00.errors == []
+    assert [cell["count"] for cell in lab00.code] == list(range(1, len(lab00.code) + 1))
+
+
+def test_nothing_pops_up_and_nothing_comes_from_elsewhere(lab00):
+    assert lab00.popups == []
+    assert lab00.asked_elsewhere == []
+    assert lab00.script_errors == []
+
+
+def test_figures_are_drawn(lab00, theme):
+    cells = lab00.cells_with_figures()
+    ends_in_a_view = [cell["id"] for cell in lab00.code if cell["source"].splitlines()[-1].startswith("views.")]
+    assert [cell.id for cell in cells] == ends_in_a_view != []
+    for number, cell in enumerate(cells):
+        figure = cell.figure()
+        size, room = figure.bounding_box(), cell.area.bounding_box()
+        assert 600 <= size["width"] <= room["width"]
+        badge = re.search(r"(REAL|SIMULATED|EMULATED) · .*?(\d) ranks", figure.text_content())
+        ranks = re.findall(r"rank \d(?=local_rank)", figure.text_content())
+        assert ranks == [f"rank {rank}" for rank in range(int(badge[2]))]
+        cell.screenshot(f"lab00-figure-{number}-{theme}")
+    lab00.screenshots(f"lab00-{theme}")
+
+
+def test_a_rank_picked_in_the_list_shows_its_environment(lab00):
+    cell = lab00.cell("four.device")
+    figure = cell.figure()
+    assert "MASTER_PORT" not in figure.text_content()
+    figure.locator(".updatemenu-header").click()
+    figure.locator(".updatemenu-dropdown-button").filter(has_text="rank 2").click()
+    for pair in ("LOCAL_RANK=2", "MASTER_PORT="):
+        expect(figure).to_contain_text(pair)
+    cell.screenshot("lab00-environment")
+
+
+def test_pointing_at_a_rank_shows_its_environment(lab00):
+    cell = lab00.cell("four.device")
+    cell.figure().locator("text").filter(has_text="local_rank 1").hover(force=True)
+    expect(cell.area.locator(".hoverlayer")).to_contain_text("LOCAL_RANK=1")
+    cell.screenshot("lab00-pointed-at")
+
+
+def test_figures_are_there_after_a_restart_and_after_reopening(lab00):
+    before = len(lab00.cells_with_figures())
+    lab00.save()
+    lab00.restart()
+    assert len(lab00.cells_with_figures()) == before
+    lab00.open(NAME)
+    cells = lab00.cells_with_figures()
+    assert len(cells) == before > 0
+    for number, cell in enumerate(cells):
+        assert cell.saved_figure().bounding_box()["width"] >= 600
+        cell.screenshot(f"lab00-figure-{number}-reopened")
+        expect(cell.figure()).to_contain_text("rank 0")
+    assert lab00.next_run() == 0
+    assert lab00.errors == []
