@@ -110,7 +110,11 @@ class Collective:
         for name, rank in (("root", self.root), ("to", self.to)):
             if rank is not None and rank not in self.group:
                 raise UsageError(f"{name}={rank} is not in the group {list(self.group)}; choose one of its ranks")
-        if self.op in ("send_recv", "isend_irecv") and self.target == self.source:
+        if self.op not in ("send_recv", "isend_irecv"):
+            return
+        if len(self.group) < 2:
+            raise UsageError(f"{self.op} needs two ranks, and the group {list(self.group)} has one; add another")
+        if self.target == self.source:
             raise UsageError(f"rank {self.source} cannot send to itself; give another rank as to=")
 
     def _check_splits(self, splits: Splits) -> None:

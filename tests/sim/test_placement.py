@@ -220,7 +220,7 @@ def test_a_difference_is_told_from_rounding_and_from_what_nobody_reads():
         ({"op": "all_to_all", "inputs": [[1.0] * 2, [2.0] * 4]}, "needs splits"),
         ({"op": "all_gather", "inputs": [1.0, 2.0]}, "give tensors with one"),
         ({"op": "send_recv", "inputs": [[1.0], [2.0]], "to": 0}, "give another rank"),
-        ({"op": "send_recv", "inputs": [[1.0]]}, "give another rank"),
+        ({"op": "send_recv", "inputs": [[1.0]]}, "add another"),
         ({"op": "all_reduce", "inputs": []}, "give 1 or more"),
     ],
 )
