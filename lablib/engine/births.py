@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import os
 import pickle
+import resource
 import selectors
 import signal
 import socket
@@ -21,7 +22,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
-from multiprocessing import forkserver
+from multiprocessing import forkserver, resource_tracker
 from pathlib import Path
 from typing import Any, NoReturn, Protocol
 
@@ -96,6 +97,23 @@ def server_pid() -> int | None:
     return pid
 
 
+class ServerDied(Exception):
+    """The fork server died before any rank had begun: nothing is lost, and a new server can do it."""
+
+
+def check_room(ranks: int) -> None:
+    """Raise UsageError where this process may not open as many files as so many ranks need."""
+    needed = 8 * ranks + 24
+    allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    listing = Path("/dev/fd")
+    used = len(list(listing.iterdir())) if listing.exists() else 0
+    if allowed - used < needed:
+        raise UsageError(
+            f"{ranks} ranks need {needed} more open files, and this process has {used} of {allowed} that it may have; "
+            "use fewer ranks, or raise the limit (ulimit -n 4096) where you start Jupyter"
+        )
+
+
 def bear(start_method: str, seat: Seat) -> Birth:
     """Begin the process of a rank; the seat's descriptors stay open here and are the caller's to close."""
     return _Forked(seat) if start_method == "forkserver" else _Spawned(seat)
@@ -139,7 +157,12 @@ class _Forked:
         self.exitcode: int | None = None
         self._news = bytearray()
         _ensure_server()
-        status, data = _server.connect_to_new_process(_descriptors(seat))
+        try:
+            status, data = _server.connect_to_new_process(_descriptors(seat))
+        except ConnectionError:  # the server has just died, and is not yet seen to be dead
+            _server._stop()
+            _ensure_server()
+            status, data = _server.connect_to_new_process(_descriptors(seat))
         self._status: int | None = status
         os.set_blocking(status, False)
         with open(data, "wb") as pipe:
@@ -229,11 +252,22 @@ def _descriptors(seat: Seat) -> list[int]:
 
 def _kill_with_children(pid: int, *, itself: bool) -> None:
     # a rank leads a process group of its own; before it got there, only the process itself can be named
-    if itself:
+    family = [pid, *descendants(pid)] if itself else []
+    for one in family:
         with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
+            os.kill(one, signal.SIGKILL)
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, signal.SIGKILL)
+
+
+def descendants(pid: int) -> list[int]:
+    """Return the children of a process and theirs, as far as /proc tells; some may have left its process group."""
+    found: list[int] = []
+    for task in Path(f"/proc/{pid}/task").glob("*/children"):
+        with contextlib.suppress(OSError):
+            for child in map(int, task.read_text().split()):
+                found += [child, *descendants(child)]
+    return found
 
 
 def _note_warm() -> None:
@@ -258,6 +292,7 @@ def _ensure_server() -> None:
         "PYTHONPATH": f"{_ROOT}{os.pathsep}{path}" if path else _ROOT,
     }
     before = {name: os.environ.get(name) for name in wanted}
+    resource_tracker.ensure_running()  # first, since it lets the stop button through again when it starts
     with _stop_button_held():
         os.environ.update(wanted)
         try:

@@ -18,7 +18,7 @@ from lablib.engine.options import Options
 from lablib.engine.result import Run
 from lablib.engine.stop import StopButton
 from lablib.engine.team import Team
-from lablib.errors import UsageError
+from lablib.errors import RankFailed, UsageError
 
 _START = {"forkserver": "starting ranks (once, about 3 s)", "spawn": "starting ranks (some seconds for each)"}
 _one_run = threading.Lock()
@@ -77,11 +77,17 @@ def prepare(
     return Call(options, parcels, variables, group, options.timeout_s if timeout_s is None else timeout_s)
 
 
-def on_new_ranks(call: Call) -> Run:
-    """Carry a call out on ranks that begin after it and are gone when it is over."""
+def on_new_ranks(verb: str, options: Options, fn: Callable[..., Any], args: tuple[Any, ...], **how: Any) -> Run:
+    """Carry a call out on ranks that begin after it and are gone when it is over; ``how`` is as for `prepare`."""
     begun = time.perf_counter()
-    with StopButton() as stop, new_team(call.options) as team:
-        return carry_out(call, team, stop, begun=begun)[0]
+    with StopButton() as stop, only_run(verb):
+        call = prepare(options, fn, args, **how)
+        try:
+            with new_team(options) as team:
+                return carry_out(call, team, stop, begun=begun)[0]
+        except births.ServerDied:
+            with new_team(options) as team:
+                return carry_out(call, team, stop, begun=begun)[0]
 
 
 @contextlib.contextmanager
@@ -98,14 +104,15 @@ def new_team(options: Options) -> Iterator[Team]:
 
 @contextlib.contextmanager
 def only_run(verb: str) -> Iterator[None]:
-    """Be the one run of this process for the length of a block.
+    """Be the one run of this process for the length of a block; enter it inside a StopButton's block.
 
     Raises:
         UsageError: another one goes on, in whatever thread.
     """
     if not _one_run.acquire(blocking=False):
         raise UsageError(
-            f"{verb} was called while another run of this notebook goes on; wait for it, or stop it with ■"
+            f"{verb} was called while another run of this notebook goes on; "
+            "wait for it: it ends at its timeout at the latest"
         )
     try:
         yield
@@ -129,8 +136,10 @@ def carry_out(call: Call, team: Team, stop: StopButton, *, begun: float) -> tupl
     told.started(call.options.world_size, call.about, "" if warm else start)
     outcome = parent.conduct(team, call.jobs(team.port), told, stop, timeout_s=call.timeout_s)
     evidence = _evidence(team, outcome)
+    with stop.at_once():  # what a learner's class does when it is rebuilt may take any time
+        found, unreadable = _values(evidence, outcome)
     run = Run(
-        values=[_value(one, progress) for one, progress in zip(evidence, outcome.progress, strict=True)],
+        values=found,
         output=[member.output.text for member in team.members],
         backend=call.options.choice.backend if call.group else None,
         device=call.options.choice.device,
@@ -143,6 +152,9 @@ def carry_out(call: Call, team: Team, stop: StopButton, *, begun: float) -> tupl
         error = diagnosis.explain(evidence, timeout_s=outcome.timed_out)
         error.run = run
         raise error from _original(outcome, error.rank)
+    if unreadable is not None:
+        unreadable.run = run
+        raise unreadable
     return run, all(progress.done is not None and progress.done.reusable for progress in outcome.progress)
 
 
@@ -161,12 +173,22 @@ def _evidence(team: Team, outcome: parent.Outcome) -> list[diagnosis.Evidence]:
     ]
 
 
-def _value(one: diagnosis.Evidence, progress: parent.Progress) -> Any:
-    if progress.done is not None:
-        return values.unpack(progress.done.payload)
-    if progress.failure is not None:
-        return values.NoValue(f"rank {one.rank} raised {progress.failure.kind}")
-    return values.NoValue(f"rank {one.rank} {one.ended or 'did not return'}")
+def _values(evidence: list[diagnosis.Evidence], outcome: parent.Outcome) -> tuple[list[Any], RankFailed | None]:
+    """Return each rank's value, and the error for the first one that cannot be rebuilt here."""
+    found: list[Any] = []
+    error: RankFailed | None = None
+    for one, progress in zip(evidence, outcome.progress, strict=True):
+        if progress.done is None:
+            how = f"raised {progress.failure.kind}" if progress.failure else one.ended or "did not return"
+            found.append(values.NoValue(f"rank {one.rank} {how}"))
+            continue
+        try:
+            found.append(values.unpack(progress.done.payload))
+        except Exception as reason:
+            story = f"rank {one.rank} returned a value that this notebook cannot rebuild"
+            found.append(values.NoValue(story))
+            error = error or RankFailed(f"{story}: {type(reason).__name__}: {reason}", rank=one.rank)
+    return found, error
 
 
 def _original(outcome: parent.Outcome, rank: int | None) -> BaseException | None:

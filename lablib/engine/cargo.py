@@ -13,6 +13,7 @@ import importlib
 import inspect
 import io
 import linecache
+import pickle
 import sys
 import types
 import warnings
@@ -23,7 +24,7 @@ from typing import Any
 
 import cloudpickle
 
-from lablib.engine import tensors
+from lablib.engine import homes, tensors
 from lablib.errors import UsageError
 
 _LARGE_NBYTES = 10 * 1024**2
@@ -72,6 +73,8 @@ def pack(fn: Callable[..., Any], args: tuple[Any, ...], *, label_of: Callable[[s
     try:
         with _quick_submodules():
             pickler.dump((fn, args))
+            # the same pickler goes on: these are references to what the function took along
+            pickler.dump((dict(pickler.classes), dict(pickler.main)))
     except Exception as error:
         raise UsageError(_what_cannot_travel(fn, args, error)) from error
     payload = buffer.getvalue()
@@ -84,7 +87,9 @@ def unpack(parcel: Parcel) -> tuple[Callable[..., Any], tuple[Any, ...]]:
     """Return the function and arguments of a parcel, and teach tracebacks the source of its cells."""
     for label, source in parcel.sources.items():
         linecache.cache[label] = (len(source), None, source.splitlines(keepends=True), label)
-    fn, args = cloudpickle.loads(parcel.payload)
+    unpickler = pickle.Unpickler(io.BytesIO(parcel.payload))
+    fn, args = unpickler.load()
+    homes.receive(*unpickler.load())
     return fn, args
 
 
@@ -93,8 +98,15 @@ class _CallPickler(cloudpickle.Pickler):  # type: ignore[misc]
         super().__init__(buffer)
         self._label_of = label_of
         self.sources: dict[str, str] = {}
+        self.classes: dict[str, type] = {}
+        self.main: dict[str, Any] = {}
 
     def reducer_override(self, obj: Any) -> Any:
+        if homes.is_function_or_class(obj) and not homes.travels_by_name(obj):
+            if isinstance(obj, type):
+                self.classes[homes.key_of(obj)] = obj
+            if homes.is_in_main(obj):
+                self.main[obj.__name__] = obj
         if isinstance(obj, types.CodeType):
             return _restore_code, (
                 self._label(obj.co_filename),
@@ -220,7 +232,7 @@ def _used(fn: Callable[..., Any]) -> Iterator[tuple[str, str, object]]:
         seen.add(id(function))
         for name, value in _captured(function):
             if isinstance(value, types.FunctionType):
-                if not _travels_by_name(value):
+                if not homes.travels_by_name(value):
                     waiting.append(value)
             elif not isinstance(value, types.ModuleType | type):
                 yield function.__name__, name, value
@@ -241,11 +253,6 @@ def _captured(function: types.FunctionType) -> Iterator[tuple[str, object]]:
             yield name, cell.cell_contents
         except ValueError:  # a cell that is not filled yet
             continue
-
-
-def _travels_by_name(function: types.FunctionType) -> bool:
-    module = sys.modules.get(function.__module__ or "")
-    return module is not None and module.__name__ != "__main__" and hasattr(module, function.__name__)
 
 
 def _inner(fn: Any) -> Any:

@@ -13,9 +13,14 @@ from lablib.errors import RankFailed, RankLost, RunError, RunTimeout
 
 _PEER_IS_GONE = re.compile(
     r"closed by peer|connection reset|connection was (likely )?closed|broken pipe|remote process exited|ncclRemoteError"
-    r"|peer closed|socket closed",
+    r"|peer closed|socket closed|failed to (recv|send)",
     re.IGNORECASE,
 )
+_FROM_A_BACKEND = re.compile(r"\.(cc|cpp|h|hpp):\d+|nccl|store", re.IGNORECASE)
+_BACKEND_ERRORS = ("RuntimeError", "DistError", "DistBackendError", "DistNetworkError", "DistStoreError")
+_ADDRESS = re.compile(r"\[[\w.:]+\]:\d+|(?<=:)\d{4,5}\b|0x[0-9a-f]{6,}")
+_SUMMARY_CHARS = 300
+_SHOWN_FRAMES = 4  # at each end of a deep traceback
 _POINT_TO_POINT = ("send", "recv")
 _COLLECTIVE_FILES = re.compile(r"torch[/\\]distributed[/\\]")
 _LAST_LINES = 5
@@ -45,7 +50,8 @@ class Evidence:
 
 def is_consequence(failure: Failed) -> bool:
     """Return whether an exception only says that another rank went away."""
-    return bool(_PEER_IS_GONE.search(failure.message))
+    from_a_backend = failure.kind in _BACKEND_ERRORS and _FROM_A_BACKEND.search(failure.message)
+    return bool(from_a_backend and _PEER_IS_GONE.search(failure.message))
 
 
 def explain(evidence: Sequence[Evidence], *, timeout_s: float | None) -> RunError:
@@ -55,45 +61,65 @@ def explain(evidence: Sequence[Evidence], *, timeout_s: float | None) -> RunErro
         evidence: one for each rank, in rank order.
         timeout_s: the limit that was reached, or None where a rank failed or was lost.
     """
-    failed = sorted((one for one in evidence if one.failure), key=lambda one: one.failure.at_ns if one.failure else 0)
+    failed = [one for one in evidence if one.failure]
     causes = [one for one in failed if one.failure and not is_consequence(one.failure)]
     lost = [one for one in evidence if one.state == "lost"]
     if causes:
-        return _failed(causes[0], evidence)
+        return _failed(causes, evidence)
     if lost:
         return _lost(lost, evidence)
     if failed:
-        return _failed(failed[0], evidence)
+        return _failed(failed, evidence)
     return _timeout(evidence, timeout_s or 0.0)
 
 
-def _failed(culprit: Evidence, evidence: Sequence[Evidence]) -> RankFailed:
+def _failed(causes: Sequence[Evidence], evidence: Sequence[Evidence]) -> RankFailed:
+    first = min(causes, key=_moment)
+    # ranks that fail at the same line do so in any order: the lowest one speaks for all
+    alike = [one for one in causes if _scene(one) == _scene(first)]
+    culprit = alike[0]
     failure = culprit.failure
     assert failure is not None
-    same = [
-        one.rank
-        for one in evidence
-        if one.failure and (one.failure.kind, one.failure.message) == (failure.kind, failure.message)
-    ]
-    who = _ranks(same) if len(same) > 1 else f"rank {culprit.rank}"
-    message = failure.message.strip().splitlines()[0] if failure.message.strip() else ""
+    who = _ranks([one.rank for one in alike])
+    message = _first_line(failure.message)
     own = places.learners(failure.frames) or list(failure.frames[-1:])
     if failure.refused:
         summary, own = f"{who}: {message}", []
-    elif is_consequence(failure):
-        summary = f"{who} lost the connection to another rank"
     else:
         summary = f"{who} raised {failure.kind}" + (f": {message}" if message else "")
     lines = [f"  {places.say(frame)}, in {frame.function}\n    {frame.text.strip()}" for frame in own]
+    if len(lines) > 2 * _SHOWN_FRAMES:
+        gap = f"  … {len(lines) - 2 * _SHOWN_FRAMES} more lines; error.tracebacks[{culprit.rank}] has them"
+        lines = [*lines[:_SHOWN_FRAMES], gap, *lines[-_SHOWN_FRAMES:]]
     if "\n" in failure.message.strip():
-        lines.append(failure.message.strip())
-    others = [one for one in evidence if one.rank not in same]
+        lines.append(failure.message.strip()[: 10 * _SUMMARY_CHARS])
+    lines += [f"  {line}" for line in failure.background]
+    others = [one for one in evidence if one not in alike]
     return RankFailed(
-        summary,
+        _bounded(summary),
         details="\n".join([*lines, *_doing(others)]),
         rank=culprit.rank,
         tracebacks=_tracebacks(evidence),
     )
+
+
+def _moment(one: Evidence) -> int:
+    return one.failure.at_ns if one.failure else 0
+
+
+def _scene(one: Evidence) -> tuple[str, Frame | None]:
+    assert one.failure is not None
+    own = places.learners(one.failure.frames) or one.failure.frames
+    return one.failure.kind, own[-1] if own else None
+
+
+def _first_line(message: str) -> str:
+    first, *_ = message.strip().splitlines() or [""]
+    return _ADDRESS.sub("…", first) if _FROM_A_BACKEND.search(first) else first
+
+
+def _bounded(summary: str) -> str:
+    return summary if len(summary) <= _SUMMARY_CHARS else f"{summary[:_SUMMARY_CHARS]}…"
 
 
 def _lost(lost: Sequence[Evidence], evidence: Sequence[Evidence]) -> RankLost:
@@ -102,6 +128,8 @@ def _lost(lost: Sequence[Evidence], evidence: Sequence[Evidence]) -> RankLost:
     who = _ranks(alike) if len(alike) > 1 else f"rank {first.rank}"
     summary = f"{who} {_plural(first.ended, len(alike))} before the function returned"
     lines = []
+    if first.stack:
+        lines.append(f"  it was {_where(first)}")
     if first.calls:
         lines.append(f"  the last call it began: {_call(first.calls[-1])}")
     printed = first.output.rstrip().splitlines()[-_LAST_LINES:]
@@ -119,45 +147,54 @@ def _lost(lost: Sequence[Evidence], evidence: Sequence[Evidence]) -> RankLost:
 
 
 def _timeout(evidence: Sequence[Evidence], timeout_s: float) -> RunTimeout:
-    waiting = [one for one in evidence if one.state == "running" and _waits_in(one)]
-    busy = [one for one in evidence if one.state == "running" and not _waits_in(one)]
-    absent: list[int] = []
-    story = ""
-    for one in waiting:
-        call = one.calls[-1]
-        if call.op in _POINT_TO_POINT:
-            continue
-        disagreeing = _disagreement(call, evidence)
-        absent = _absent(call, evidence)
-        if disagreeing is not None:
-            other, theirs = disagreeing
-            story = (
-                f"call {call.sequence} on {_group(call)} is {_sized(call)} on rank {one.rank}{_at(call)} "
-                f"but {_sized(theirs)} on rank {other}{_at(theirs)}"
-            )
-            absent = []
-            break
-        if absent:
-            together = [
-                r.rank for r in waiting if (r.calls[-1].group, r.calls[-1].sequence) == (call.group, call.sequence)
-            ]
-            verb = "waits" if len(together) == 1 else "wait"
-            story = f"{_ranks(together)} {verb} in {call.op}{_at(call)}, and {_ranks(absent)} never arrived"
-            break
+    running = [one for one in evidence if one.state == "running"]
+    busy = [one for one in running if not _waits_in(one)]
+    story, absent = _unmet_collective(running, evidence)
+    waiting = [one for one in running if _waits_in(one)]
     if not story and waiting:
-        story = "; ".join(
-            f"rank {one.rank} waits in {_call_with_peer(one.calls[-1])}{_at(one.calls[-1])}" for one in waiting
-        )
+        story = "; ".join(f"rank {one.rank} waits in {_call_with_peer(one.calls[-1])}{_spot(one)}" for one in waiting)
     if not story and busy:
         story = "; ".join(f"rank {one.rank} is still {_where(one)}" for one in busy)
     if not story:
         story = f"{_ranks([one.rank for one in evidence if one.state == 'starting'])} did not start"
     return RunTimeout(
-        f"time is up after {timeout_s:g} s: {story}",
+        _bounded(f"time is up after {timeout_s:g} s: {story}"),
         details="\n".join(_doing(evidence)),
         rank=absent[0] if absent else (busy[0].rank if len(busy) == 1 else None),
         tracebacks=_tracebacks(evidence),
     )
+
+
+def _unmet_collective(running: Sequence[Evidence], evidence: Sequence[Evidence]) -> tuple[str, list[int]]:
+    """Return the story of a collective that some rank began and another never reached, and who that is."""
+    for one in running:
+        collectives = _collectives(one)
+        if not collectives:
+            continue
+        call = collectives[-1]
+        disagreeing = _disagreement(call, evidence)
+        if disagreeing is not None:
+            other, theirs = disagreeing
+            return (
+                f"call {call.sequence} on {_group(call)} is {_sized(call)} on rank {one.rank}{_at(call)} "
+                f"but {_sized(theirs)} on rank {other}{_at(theirs)}"
+            ), []
+        absent = _absent(call, evidence)
+        if absent:
+            together = _ranks([other.rank for other in running if _reached(other, call)])
+            return f"{together} began {call.op}{_spot(one, call)}, and {_ranks(absent)} never arrived", absent
+    return "", []
+
+
+def _reached(one: Evidence, call: Entry) -> bool:
+    return any((other.group, other.sequence) == (call.group, call.sequence) for other in _collectives(one))
+
+
+def _spot(one: Evidence, call: Entry | None = None) -> str:
+    """Return where a call was made; for one that autograd made, where the learner's code waits for it."""
+    call = call or one.calls[-1]
+    own = places.learners(one.stack)
+    return _at(call) or (f" at {places.say(own[-1])}" if own else "")
 
 
 def _waits_in(one: Evidence) -> bool:
@@ -194,8 +231,7 @@ def _activity(one: Evidence) -> str:
     if one.failure and is_consequence(one.failure):
         return "then lost its connection, which is a consequence"
     if one.failure:
-        first, *_ = one.failure.message.strip().splitlines() or [""]
-        return f"raised {one.failure.kind}: {first}".rstrip(": ")
+        return _bounded(f"raised {one.failure.kind}: {_first_line(one.failure.message)}".rstrip(": "))
     if one.state == "lost":
         return one.ended
     if one.state == "done":

@@ -20,7 +20,7 @@ from typing import Any
 
 from lablib.engine import births, cargo, whoami
 from lablib.engine import surroundings as around
-from lablib.engine.call import carry_out, on_new_ranks, only_run, prepare
+from lablib.engine.call import Call, carry_out, on_new_ranks, only_run, prepare
 from lablib.engine.options import Options, checked_timeout
 from lablib.engine.result import Run
 from lablib.engine.stop import StopButton
@@ -63,8 +63,7 @@ def run(
     """
     options = Options.checked("run", world_size, backend, device, timeout, start_method)
     cargo.check_callable(fn, "run")
-    with only_run("run"):
-        return on_new_ranks(prepare(options, fn, args, group=group))
+    return on_new_ranks("run", options, fn, args, group=group)
 
 
 def spawn(
@@ -100,9 +99,8 @@ def spawn(
         raise UsageError("spawn waits for its processes, which never outlive the call; leave join out")
     if not isinstance(args, tuple | list):
         raise UsageError(f"args={args!r} is not a tuple; write args=({args!r},)")
-    with only_run("spawn"):
-        call = prepare(options, fn, tuple(args), variables=around.none_of_its_own, group=False, rank_first=True)
-        return on_new_ranks(call)
+    how: dict[str, Any] = {"variables": around.none_of_its_own, "group": False, "rank_first": True}
+    return on_new_ranks("spawn", options, fn, tuple(args), **how)
 
 
 def run_script(
@@ -130,8 +128,7 @@ def run_script(
     if not script.is_file():
         raise UsageError(f"there is no script {script}")
     job = functools.partial(_run_as_main, str(script), [str(arg) for arg in args])
-    with only_run("run_script"):
-        return on_new_ranks(prepare(options, job, (), group=False))
+    return on_new_ranks("run_script", options, job, (), group=False)
 
 
 def _run_as_main(script: str, args: list[str]) -> None:
@@ -168,6 +165,7 @@ class Cluster:
     ) -> None:
         self._options = Options.checked("Cluster", world_size, backend, device, timeout, start_method)
         self._closed = False
+        self._end: Callable[[], object] = bool  # nothing to end yet
         with StopButton():
             self._renew()
 
@@ -192,22 +190,28 @@ class Cluster:
             raise UsageError("this Cluster is closed; make a new one with Cluster(world_size)")
         cargo.check_callable(fn, "Cluster.run")
         timeout_s = None if timeout is None else checked_timeout(timeout)
-        with only_run("Cluster.run"):
-            begun = time.perf_counter()
+        begun = time.perf_counter()
+        with StopButton() as stop, only_run("Cluster.run"):
             call = prepare(self._options, fn, args, timeout_s=timeout_s)
-            with StopButton() as stop:
-                if not self._team.intact:
-                    self._end()
-                    self._renew()
-                reusable = False
-                try:
-                    run, reusable = carry_out(call, self._team, stop, begun=begun)
-                finally:
-                    if not reusable:
-                        self._team.close()
-            return run
+            if not self._team.intact:
+                self._renew()
+            try:
+                return self._carry_out(call, stop, begun)
+            except births.ServerDied:
+                self._renew()
+                return self._carry_out(call, stop, begun)
+
+    def _carry_out(self, call: Call, stop: StopButton, begun: float) -> Run:
+        reusable = False
+        try:
+            run, reusable = carry_out(call, self._team, stop, begun=begun)
+        finally:
+            if not reusable:
+                self._team.close()
+        return run
 
     def _renew(self) -> None:
+        self._end()
         self._team = Team(self.world_size, self._options.start_method)
         self._end = weakref.finalize(self, self._team.close)
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from lablib.engine import diagnosis, places, wire
+from lablib.engine import births, diagnosis, places, wire
 from lablib.engine.listener import Listener
 from lablib.engine.logbook import Entry
 from lablib.engine.stop import StopButton
@@ -19,7 +19,7 @@ from lablib.engine.team import Member, Team
 
 START_TIMEOUT_S = 120.0
 _TICK_S = 0.1
-_SETTLE_S = 0.15  # after a cause: time for the other ranks to report the same, or what it did to them
+_SETTLE_S = 0.25  # after a cause: time for the other ranks to report the same, or what it did to them
 _SETTLE_AFTER_CONSEQUENCE_S = 5.0  # a peer that hung up may still be busy tearing down before it reports
 _STACKS_S = 0.5
 _ENDED = ("done", "failed", "lost")
@@ -31,6 +31,7 @@ class Progress:
 
     state: str = "starting"
     sent: bool = False
+    waits: bool = False
     done: wire.Done | None = None
     failure: wire.Failed | None = None
 
@@ -62,6 +63,9 @@ def conduct(team: Team, jobs: Sequence[wire.Job], listener: Listener, stop: Stop
         listener: is told what happens.
         stop: ends the run with KeyboardInterrupt.
         timeout_s: seconds from the moment when every rank has begun the function.
+
+    Raises:
+        ServerDied: no rank was given its job, and a new team can take it.
     """
     return _Conductor(team, jobs, listener, stop, timeout_s).conduct()
 
@@ -155,11 +159,11 @@ class _Conductor:
 
     def _take(self, member: Member, message: Any) -> None:
         progress = self._progress[member.rank]
-        if isinstance(message, wire.Started):
+        if isinstance(message, wire.Ready):
             self._tell(member, "running")
-            if all(one.state != "starting" for one in self._progress):
-                self._limit_s = self._timeout_s
-                self._deadline = time.monotonic() + self._timeout_s
+            progress.waits = message.waits
+            if not any(one.state in ("starting", "failed", "lost") for one in self._progress):
+                self._begin()
         elif isinstance(message, wire.Done):
             progress.done = message
             self._read_output(member)
@@ -171,6 +175,13 @@ class _Conductor:
             consequence = diagnosis.is_consequence(message)
             self._settle(_SETTLE_AFTER_CONSEQUENCE_S if consequence else _SETTLE_S)
 
+    def _begin(self) -> None:
+        self._limit_s = self._timeout_s
+        self._deadline = time.monotonic() + self._timeout_s
+        for member, progress in zip(self._team.members, self._progress, strict=True):
+            if progress.waits and not member.channel.closed:
+                member.channel.send(wire.Go())
+
     def _lose(self, member: Member) -> None:
         if not member.channel.closed:
             self._read_messages(member)
@@ -178,6 +189,8 @@ class _Conductor:
             self._read_output(member)
         if member.birth.fileno() >= 0:
             self._unwatch(member.birth)
+        if member.birth.exitcode == births.SERVER_DIED and not any(one.sent for one in self._progress):
+            raise births.ServerDied
         if self._progress[member.rank].state not in _ENDED:
             self._tell(member, "lost")
             self._settle(_SETTLE_S)
@@ -205,6 +218,8 @@ class _Conductor:
             # a dump is written in one go: it is complete when it has begun and nothing more comes
             waiting = [member for member in waiting if member.stacks.read() or not member.stacks.text]
         frames: list[tuple[wire.Frame, ...]] = []
+        for member in self._team.members:
+            member.stacks.read()  # a rank that crashed wrote its own
         for member in self._team.members:
             thread = member.hello.main_thread if member.hello else 0
             sources = self._jobs[member.rank].parcel.sources

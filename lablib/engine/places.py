@@ -9,7 +9,7 @@ from pathlib import Path
 
 from lablib.engine.wire import Frame
 
-_OURS = str(Path(__file__).parent)
+_OURS = str(Path(__file__).parents[1])
 _LIBRARIES = (_OURS, *{sysconfig.get_path(name) for name in ("stdlib", "platstdlib")}, "<frozen")
 _THREAD = re.compile(r"hread 0x([0-9a-f]+)")
 _FRAME = re.compile(r'  File "(?P<file>.*)", line (?P<line>\d+) in (?P<function>.*)')
@@ -17,7 +17,11 @@ _FRAME = re.compile(r'  File "(?P<file>.*)", line (?P<line>\d+) in (?P<function>
 
 def learners(frames: Iterable[Frame]) -> list[Frame]:
     """Return the frames of code that is neither ours, nor Python's, nor an installed library's."""
-    return [frame for frame in frames if not _in_library(frame.file)]
+    return [frame for frame in frames if not _in_library(frame.file) and not _starts_the_server(frame)]
+
+
+def _starts_the_server(frame: Frame) -> bool:
+    return (frame.file, frame.line, frame.function) == ("<string>", 1, "<module>")
 
 
 def _in_library(file: str) -> bool:

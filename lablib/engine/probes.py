@@ -53,7 +53,7 @@ _OPS = {
     "recv_": _Op("recv", peer=2),
     "recv_any_source_": _Op("recv"),
 }
-_HIDDEN = tuple(str(Path(module.__file__ or "").parent) for module in (torch, sys.modules["lablib.engine"]))
+_HIDDEN = tuple(str(Path(module.__file__ or "").parent) for module in (torch, sys.modules["lablib"]))
 
 _installed: list[Any] = []
 _logbook: Logbook | None = None

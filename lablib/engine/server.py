@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from lablib.engine import pages
-from lablib.engine.births import PARENT_VARIABLE
+from lablib.engine.births import PARENT_VARIABLE, descendants
 
 
 def _leave_when_orphaned(parent: int, ready: threading.Event) -> None:
@@ -32,8 +32,7 @@ def _leave_when_orphaned(parent: int, ready: threading.Event) -> None:
 def _end_children(server: int) -> None:
     if os.getpid() != server:
         return
-    children = Path(f"/proc/self/task/{server}/children")
-    for pid in map(int, children.read_text().split() if children.exists() else ()):
+    for pid in descendants(server):
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(pid, signal.SIGKILL)
         with contextlib.suppress(ProcessLookupError, PermissionError):

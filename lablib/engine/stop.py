@@ -6,9 +6,11 @@ ranks. Here a press is a flag, which the parent's loop turns into KeyboardInterr
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import threading
 import time
+from collections.abc import Iterator
 from types import FrameType, TracebackType
 from typing import Any
 
@@ -20,6 +22,7 @@ class StopButton:
 
     def __init__(self) -> None:
         self._pressed_at: float | None = None
+        self._raises = False
         self._before: Any = None
 
     def check(self) -> None:
@@ -27,6 +30,16 @@ class StopButton:
         if self._pressed_at is not None:
             self._pressed_at = None
             raise KeyboardInterrupt
+
+    @contextlib.contextmanager
+    def at_once(self) -> Iterator[None]:
+        """Let a press break in at once, in a block that has nothing to lose."""
+        self.check()
+        self._raises = True
+        try:
+            yield
+        finally:
+            self._raises = False
 
     def __enter__(self) -> StopButton:
         # Python delivers signals to its main thread only: a run in another thread is never interrupted
@@ -44,6 +57,6 @@ class StopButton:
 
     def _press(self, number: int, frame: FrameType | None) -> None:
         now = time.monotonic()
-        if self._pressed_at is not None and now - self._pressed_at > _PATIENCE_S:
+        if self._raises or (self._pressed_at is not None and now - self._pressed_at > _PATIENCE_S):
             raise KeyboardInterrupt
         self._pressed_at = self._pressed_at or now

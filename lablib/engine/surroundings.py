@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from lablib.engine import cores, wire
 from lablib.engine.options import Options
+from lablib.errors import UsageError
 
 Variables = Callable[[int, int, int, str], dict[str, str]]
 
@@ -26,7 +27,7 @@ def of_each_rank(options: Options, *, port: int, variables: Variables, group: bo
     threads = max(1, _cores() // options.world_size)
     shared = {**os.environ, "OMP_NUM_THREADS": str(threads)}
     shared["GLOO_SOCKET_IFNAME"] = os.environ.get("GLOO_SOCKET_IFNAME") or _loopback_interface()
-    folder = os.getcwd()
+    folder = _folder()
     import_path = [path or folder for path in sys.path]
     job = uuid.uuid4().hex
     found = []
@@ -74,6 +75,15 @@ def none_of_its_own(rank: int, world_size: int, port: int, job: str) -> dict[str
 
 
 _cores = functools.cache(cores.usable_cores)
+
+
+def _folder() -> str:
+    try:
+        return os.getcwd()
+    except FileNotFoundError:
+        raise UsageError(
+            "this notebook's folder is gone, and the ranks start in it; os.chdir(…) to one that exists"
+        ) from None
 
 
 def _loopback_interface() -> str:

@@ -1,6 +1,6 @@
 """The ranks of one job or cluster, as their parent holds them.
 
-             control (socket pair)    Job ──►  ◄── Hello, Started, Done, Failed
+             control (socket pair)    Job ──►  ◄── Hello, Ready, Done, Failed
     parent ◄─ output  (pipe)          ◄── file descriptors 1 and 2 ──      rank
              stacks  (pipe)           ◄── faulthandler, on SIGUSR1 ──
              logbook (shared memory)  ◄── collectives as they begin ──
@@ -116,6 +116,7 @@ class Team:
     def __init__(self, world_size: int, start_method: str) -> None:
         self.members: list[Member] = []
         self.closed = False
+        births.check_room(world_size)
         listener = socket.socket()
         try:
             listener.bind(("127.0.0.1", 0))

@@ -9,7 +9,7 @@ from typing import Any
 
 import cloudpickle
 
-from lablib.engine import tensors
+from lablib.engine import homes, tensors
 from lablib.errors import UsageError
 
 _SHARDED = {
@@ -54,6 +54,16 @@ def pack(value: object) -> bytes:
     return buffer.getvalue()
 
 
+def pack_exception(error: BaseException) -> bytes | None:
+    """Pickle an exception, or return None where it, or something it holds, cannot travel."""
+    buffer = io.BytesIO()
+    try:
+        _ValuePickler(buffer).dump(error)
+    except Exception:  # its text travels all the same
+        return None
+    return buffer.getvalue()
+
+
 def unpack(payload: bytes) -> Any:
     """Return the value in a payload."""
     return cloudpickle.loads(payload)
@@ -61,6 +71,9 @@ def unpack(payload: bytes) -> Any:
 
 class _ValuePickler(cloudpickle.Pickler):  # type: ignore[misc]
     def reducer_override(self, obj: Any) -> Any:
+        home = homes.way_back(obj)
+        if home is not None:
+            return home
         advice = _sharded_advice(obj)
         if advice:
             raise TypeError(advice)

@@ -1,7 +1,7 @@
 """What parent and ranks say to each other, and the framing that carries it.
 
-    parent ── Job ──────────────────────────► rank
-    parent ◄── Hello, Started, Done | Failed ── rank
+    parent ── Job, Go ─────────────────────► rank
+    parent ◄── Hello, Ready, Done | Failed ── rank
 
 One socket pair a rank, eight bytes of length and then a pickle. The parent's end never blocks: a rank that is frozen in
 the middle of a message costs a timeout and nothing more. Either end closing means goodbye.
@@ -76,8 +76,15 @@ class Hello:
 
 
 @dataclass(frozen=True)
-class Started:
-    """The group is ready and the function begins."""
+class Ready:
+    """The group is made; ``waits``: the function begins at Go, otherwise now."""
+
+    waits: bool
+
+
+@dataclass(frozen=True)
+class Go:
+    """Every rank's group is made: begin. A function that ends its rank at once must not break another's set-up."""
 
 
 @dataclass(frozen=True)
@@ -110,6 +117,7 @@ class Failed:
         exception: the pickled exception, or None where it cannot travel.
         at_ns: when it was caught, on the host's monotonic clock.
         refused: the *value* was refused, not the function.
+        background: its notes and what it was caused by, a line each.
     """
 
     kind: str
@@ -119,6 +127,7 @@ class Failed:
     exception: bytes | None
     at_ns: int
     refused: bool = False
+    background: tuple[str, ...] = ()
 
 
 class Channel:

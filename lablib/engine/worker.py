@@ -9,6 +9,7 @@ it.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import faulthandler
 import importlib
@@ -21,10 +22,10 @@ import sys
 import threading
 import time
 import traceback
+from collections.abc import Iterator
 from datetime import timedelta
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TextIO
 
-import cloudpickle
 import numpy
 import torch
 import torch.distributed as dist
@@ -45,6 +46,9 @@ _OPENED_BY_A_FIRST_JOB = (
 )
 
 
+_own_streams: dict[str, TextIO] = {}
+
+
 def preload() -> None:
     """Do once, in the fork server, what every rank would do: imports and probes."""
     for name in _OPENED_BY_A_FIRST_JOB:
@@ -54,6 +58,7 @@ def preload() -> None:
 
 def live(seat: wire.Seat, control: socket.socket) -> NoReturn:
     """Be a rank, guarded already, until the parent hangs up."""
+    faulthandler.enable(file=seat.stacks)
     faulthandler.register(signal.SIGUSR1, file=seat.stacks, all_threads=True, chain=False)
     _redirect_output(seat.output)
     whoami.rank = seat.rank
@@ -61,8 +66,12 @@ def live(seat: wire.Seat, control: socket.socket) -> NoReturn:
     main_thread = threading.main_thread().ident or 0
     _say(control, wire.Hello(os.getpid(), main_thread))
     group = _Group(seat)
+    pid = os.getpid()
     while (job := wire.read(control)) is not None:
-        _say(control, _perform(job, seat, group, book, control))
+        report = _perform(job, seat, group, book, control)
+        if os.getpid() != pid:  # the function forked, and this is its child coming back
+            os._exit(0)
+        _say(control, report)
     os._exit(0)
 
 
@@ -84,14 +93,15 @@ def _redirect_output(output: int) -> None:
     os.close(null)
     for name, descriptor in (("stdout", 1), ("stderr", 2)):
         stream = open(descriptor, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False)  # noqa: SIM115
+        _own_streams[name] = stream
         setattr(sys, name, stream)
         setattr(sys, f"__{name}__", stream)
     sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115
 
 
 def _flush_output() -> None:
-    for stream in (sys.stdout, sys.stderr):
-        if not stream.closed:
+    for stream in {sys.stdout, sys.stderr, *_own_streams.values()}:
+        with contextlib.suppress(Exception):  # what a job put in place of a stream may do anything
             stream.flush()
     ctypes.CDLL(None).fflush(None)  # what native code printed waits in the C library's own buffer
 
@@ -103,10 +113,12 @@ def _perform(
     try:
         _arrange(job.surroundings, seat)
         before = _threads_and_children()
-        group.make(job.surroundings)
+        fresh = group.make(job.surroundings)
         probes.attach(book)
         fn, args = cargo.unpack(job.parcel)
-        _say(control, wire.Started())
+        _say(control, wire.Ready(waits=fresh))
+        if fresh and wire.read(control) is None:
+            os._exit(0)
         value = fn(*args)
         refused = True
         payload = values.pack(value)
@@ -123,6 +135,8 @@ def _arrange(surroundings: wire.Surroundings, seat: wire.Seat) -> None:
     for name in os.environ.keys() - surroundings.environment.keys():
         del os.environ[name]
     os.environ.update(surroundings.environment.items() - os.environ.items())
+    for name, stream in _own_streams.items():
+        setattr(sys, name, stream)
     sys.path[:] = surroundings.import_path
     os.chdir(surroundings.folder)
     sys.path_importer_cache.clear()  # a module that the learner has just written is found
@@ -144,12 +158,13 @@ class _Group:
         self._store: Store | None = None
         self._made: tuple[Any, int] | None = None
 
-    def make(self, surroundings: wire.Surroundings) -> None:
+    def make(self, surroundings: wire.Surroundings) -> bool:
+        """Make what the job needs and is not there; return whether other ranks may still be at it."""
         seat = self._seat
         if seat.rank == 0 and surroundings.store and self._store is None:
             self._store = self._connect(is_master=True, master_listen_fd=seat.listener)
         if surroundings.backend is None or self._made is not None:
-            return
+            return False
         self._store = self._store or self._connect(is_master=False)
         device = torch.device(surroundings.device)
         dist.init_process_group(
@@ -160,6 +175,7 @@ class _Group:
             device_id=device if surroundings.backend == "nccl" else None,
         )
         self._made = self._state()
+        return True
 
     def untouched(self) -> bool:
         """Return whether the groups are those that `make` left."""
@@ -193,16 +209,34 @@ def _failure(error: BaseException, *, refused: bool) -> wire.Failed:
         for frame in summary.stack
         if frame.filename != __file__
     )
-    try:
-        pickled = cloudpickle.dumps(error)
-    except Exception:  # the exception holds something that cannot travel; its text does
-        pickled = None
     return wire.Failed(
         kind=type(error).__qualname__,
-        message=str(error),
+        message=_text(error),
         frames=frames,
         traceback="".join(summary.format()),
-        exception=pickled,
+        exception=values.pack_exception(error),
         at_ns=at_ns,
         refused=refused,
+        background=tuple(_background(error)),
     )
+
+
+def _text(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception as worse:  # a __str__ that raises must not cost the report
+        return f"<its __str__ raised {type(worse).__name__}>"
+
+
+def _background(error: BaseException) -> Iterator[str]:
+    """Yield an exception's notes, its members and what it came from, a line each."""
+    yield from (str(note) for note in getattr(error, "__notes__", ()))
+    for member in getattr(error, "exceptions", ()):
+        yield f"with {type(member).__qualname__}: {_text(member)}"
+    seen = {id(error)}
+    while (cause := error.__cause__ or (None if error.__suppress_context__ else error.__context__)) is not None:
+        if id(cause) in seen:
+            return
+        seen.add(id(cause))
+        yield f"caused by {type(cause).__qualname__}: {_text(cause)}"
+        error = cause

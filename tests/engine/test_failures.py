@@ -61,12 +61,12 @@ KINDS: list[tuple[Callable[[], None], type[RunError], str]] = [
     (
         deadlocks,
         RunTimeout,
-        "ranks 0 and 2 wait in all_reduce at test_failures.py, line {line}, and rank 1 never arrived",
+        "ranks 0 and 2 began all_reduce at test_failures.py, line {line}, and rank 1 never arrived",
     ),
     (
         holds_the_gil,
         RunTimeout,
-        "ranks 0 and 2 wait in all_reduce at test_failures.py, line {line}, and rank 1 never arrived",
+        "ranks 0 and 2 began all_reduce at test_failures.py, line {line}, and rank 1 never arrived",
     ),
 ]
 
@@ -193,7 +193,7 @@ def test_a_rank_missing_from_a_subgroups_collective_is_named() -> None:
         if dist.get_rank() == 1:
             dist.all_reduce(torch.ones(1), group=group)
 
-    with pytest.raises(RunTimeout, match=r"rank 1 waits in all_reduce .*, and rank 2 never arrived") as caught:
+    with pytest.raises(RunTimeout, match=r"rank 1 began all_reduce .*, and rank 2 never arrived") as caught:
         run(one_is_missing, world_size=3, timeout=1)
     assert "rank 2 had returned" in str(caught.value)
 
@@ -205,7 +205,7 @@ def test_a_rank_that_left_long_ago_in_a_finished_world_is_named() -> None:
         if dist.get_rank() == 0:
             dist.all_reduce(torch.ones(1))
 
-    with pytest.raises(RunTimeout, match=r"rank 0 waits in all_reduce .*, and rank 1 never arrived"):
+    with pytest.raises(RunTimeout, match=r"rank 0 began all_reduce .*, and rank 1 never arrived"):
         run(returns_early, timeout=2)
 
 

@@ -60,7 +60,7 @@ def test_a_deadlock_names_the_cells_line(shared) -> None:
         "        time.sleep(99)\nrun(waits, timeout=1)"
     )
     assert cell.error == "RunTimeout"
-    assert f"rank 0 waits in barrier at cell [{cell.number}], line 3, and rank 1 never arrived" in cell.error_text
+    assert f"rank 0 began barrier at cell [{cell.number}], line 3, and rank 1 never arrived" in cell.error_text
     assert f"rank 1 was at cell [{cell.number}], line 5, in waits: time.sleep(99)" in cell.error_text
 
 

@@ -264,5 +264,5 @@ def test_lost_connections_are_consequences(message) -> None:
 
 def test_the_earliest_cause_comes_first() -> None:
     late = Evidence(0, "failed", failure=failed("second", at_ns=20))
-    early = Evidence(1, "failed", failure=failed("first", at_ns=10))
+    early = Evidence(1, "failed", failure=failed("first", at_ns=10, kind="KeyError"))
     assert diagnosis.explain([late, early], timeout_s=None).rank == 1
