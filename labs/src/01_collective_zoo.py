@@ -20,6 +20,7 @@ import torch.distributed as dist
 
 from lablib.training.collectives import measure
 from lablib.views.tiles import tiles
+from lablib.widgets import collectives_explorer
 
 folder = tempfile.TemporaryDirectory()  # for files that ranks share; it goes when the notebook does
 here = Path(folder.name)
@@ -137,6 +138,19 @@ digits = [[10.0 * rank + part for part in range(4)] for rank in range(4)]
 picture(sim.Collective("all_to_all", 4), digits)
 
 # %% [markdown]
+# ## Every call
+#
+# Here is the same figure with knobs: the prediction answers at once, and the button makes the call on real ranks and lays *their*
+# tensors over it. Some things to try:
+#
+# - `broadcast` from rank 3 among 8 ranks, step by step: who passes on to whom, and who sends most bytes?
+# - `all_reduce` with 2, 4 and 8 ranks and 16 elements: how do the bytes that each rank sends grow?
+# - the SUM of `uint8`, and then the same of `float16`, with other values.
+
+# %% claims="C14"
+collectives_explorer(run=run, job=measure)
+
+# %% [markdown]
 # ## reduce: who may read what?
 #
 # `reduce(t, dst=3)` combines as `all_reduce` does, for rank 3 only. Rank r brings eight times r + 1.
@@ -209,9 +223,9 @@ def any_numbers():
 # %% claims="C7" tags=["nbval-check-output"]
 print(in_two)
 if in_two:
-    whole, any_ = cluster.run(whole_numbers), cluster.run(any_numbers)
+    whole, anyhow = cluster.run(whole_numbers), cluster.run(any_numbers)
     print("whole numbers, both ways exactly equal:", all(torch.equal(*pair) for pair in whole))
-    print("any numbers, equal but for rounding:", all(torch.allclose(*pair, atol=1e-5) for pair in any_))
+    print("any numbers, equal but for rounding:", all(torch.allclose(*pair, atol=1e-5) for pair in anyhow))
 
 # %% [markdown]
 # The same sums exactly, where no sum is rounded. With any floats the last digit can differ: another order of additions. (On
