@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import playwright.sync_api
+from labcell import LabCell, errors_in
 from labserver import LabServer
 from playwright.sync_api import Locator, Page, Request, expect
 
@@ -57,11 +58,13 @@ FOLLOW_RUNS = """() => {
 }"""
 OVER = f"""number => window.runs[number]?.over && {KERNEL}.status === 'idle'
     && !window.jupyterapp.shell.currentWidget.content.widgets.some(({{model}}) => model.executionState === 'running')"""
-
-
-def errors_in(outputs: list[dict[str, Any]]) -> list[str]:
-    """Return the errors among the outputs of a cell, each as one line."""
-    return [f"{output['ename']}: {output['evalue']}" for output in outputs if output["output_type"] == "error"]
+# Below its last cell a notebook has a windowful of nothing.
+SCROLL_ON = """pane => {
+    const last = [...pane.querySelectorAll('.jp-Cell')].at(-1).getBoundingClientRect();
+    const more = last.bottom > pane.getBoundingClientRect().bottom;
+    if (more) pane.scrollBy({top: pane.clientHeight - 60, behavior: 'instant'});
+    return more;
+}"""
 
 
 class LabPage:
@@ -190,120 +193,20 @@ class LabPage:
 
     def screenshot(self, name: str) -> Path:
         """Keep a picture of the window, and return where."""
-        return self._keep(name, self.page)
+        return self.keep(name, self.page)
 
     def screenshots(self, name: str) -> list[Path]:
         """Keep the whole notebook as pictures `name`-01, -02, …, one window below the other."""
         pane = self.tab.locator(".jp-WindowedPanel-outer")
         pane.evaluate("pane => pane.scrollTo(0, 0)")
-        kept = []
-        while True:
+        kept = [self.screenshot(f"{name}-01")]
+        while pane.evaluate(SCROLL_ON):
             kept.append(self.screenshot(f"{name}-{len(kept) + 1:02}"))
-            moved = pane.evaluate(
-                """pane => {
-                    const before = pane.scrollTop;
-                    pane.scrollBy({top: pane.clientHeight - 60, behavior: 'instant'});
-                    return pane.scrollTop > before;
-                }"""
-            )
-            if not moved:
-                return kept
+        return kept
 
-    def _keep(self, name: str, shown: Page | Locator) -> Path:
+    def keep(self, name: str, shown: Page | Locator) -> Path:
+        """Keep a picture of a page or a part of it, and return where."""
         self.pictures.mkdir(parents=True, exist_ok=True)
         path = self.pictures / f"{name}.png"
         shown.screenshot(path=path)
         return path
-
-
-class LabCell:
-    """One cell of an open notebook, its outputs and the widgets in them."""
-
-    def __init__(self, lab: LabPage, index: int, identity: str) -> None:
-        self.lab = lab
-        self.id = identity
-        self._index = index
-        self.shown = lab.tab.locator(f".jp-Notebook .jp-Cell[data-windowed-list-index='{index}']")
-        self.area = self.shown.locator(".jp-Cell-outputArea")
-
-    @property
-    def state(self) -> dict[str, Any]:
-        """Return the cell as `LabPage.cells` has it, at this moment."""
-        return next(cell for cell in self.lab.cells if cell["id"] == self.id)
-
-    @property
-    def outputs(self) -> list[dict[str, Any]]:
-        """Return the outputs as a saved notebook holds them."""
-        return self.state["outputs"]
-
-    @property
-    def errors(self) -> list[str]:
-        """Return each error that the cell shows, as one line."""
-        return errors_in(self.outputs)
-
-    @property
-    def text(self) -> str:
-        """Return the text that the outputs show on the page."""
-        return self.area.inner_text()
-
-    def start(self) -> int:
-        """Run the cell by Ctrl+Enter, and return the number to give to `finish`."""
-        run = self.lab.next_run()
-        self.show()
-        self.shown.locator(".cm-content").click()
-        self.lab.page.keyboard.press("Control+Enter")
-        return run
-
-    def finish(self, run: int, *, timeout_s: float = 30.0) -> None:
-        """Wait until the run is over that `start` began."""
-        self.lab.wait_until_over(run, timeout_s=timeout_s)
-
-    def run(self, *, timeout_s: float = 30.0) -> LabCell:
-        """Run the cell to its end."""
-        self.finish(self.start(), timeout_s=timeout_s)
-        return self
-
-    def show(self) -> None:
-        """Bring the cell into view; JupyterLab makes cells and outputs only when they are needed."""
-        self.lab.page.evaluate(
-            "index => window.jupyterapp.shell.currentWidget.content.scrollToItem(index)", self._index
-        )
-        self.shown.scroll_into_view_if_needed()
-
-    def saved_figure(self, n: int = 0) -> Locator:
-        """Return what a notebook that was opened and not run shows as its n-th figure: often a picture of it."""
-        self.show()
-        figure = self.area.locator(".jp-RenderedPlotly").nth(n)
-        shown = figure.locator(".plot-img, .main-svg").filter(visible=True).first
-        expect(shown).to_be_visible()
-        return shown
-
-    def figure(self, n: int = 0) -> Locator:
-        """Return the n-th figure of the outputs, drawn and in view."""
-        self.show()
-        figure = self.area.locator(".jp-RenderedPlotly").nth(n)
-        figure.scroll_into_view_if_needed()
-        figure.hover(position={"x": 2, "y": 2})  # a picture becomes a figure under the pointer
-        expect(figure.locator(".main-svg").first).to_be_visible()
-        return figure
-
-    def press(self, label: str) -> None:
-        """Press the widget button with this label; it may be one of several to choose from."""
-        self.area.get_by_role("button", name=label, exact=True).click()
-
-    def choose(self, label: str, option: str) -> None:
-        """Choose an option of the drop-down list with this label."""
-        self.area.get_by_label(label, exact=True).select_option(option)
-
-    def set_slider(self, label: str, value: float) -> None:
-        """Type a value into the read-out of the slider with this label."""
-        slider = self.area.locator(".widget-slider").filter(has_text=label)
-        readout = slider.locator(".widget-readout")
-        readout.click()
-        readout.fill(str(value))
-        readout.press("Enter")
-
-    def screenshot(self, name: str) -> Path:
-        """Keep a picture of the cell, and return where."""
-        self.show()
-        return self.lab._keep(name, self.shown)

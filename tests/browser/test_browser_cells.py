@@ -129,3 +129,10 @@ def test_knobs_of_a_widget_reach_a_run_on_real_ranks(page):
     expect(cell.area).to_contain_text("['bye 0', 'bye 1', 'bye 2']")
     assert cell.errors == []
     cell.screenshot("cell-knobs")
+
+
+def test_errors_and_values_are_readable(page, theme):
+    for text, part in (("def fail", ".jp-RenderedText"), ("def add_up", ".jp-OutputArea-output > div, code")):
+        cell = page.cell(text).run()
+        cell.screenshot(f"cell-{text.removeprefix('def ')}-{theme}")
+        assert cell.lowest_contrast(part) >= 4.5
