@@ -25,7 +25,7 @@ from lablib.widgets import collectives_explorer
 folder = tempfile.TemporaryDirectory()  # for files that ranks share; it goes when the notebook does
 here = Path(folder.name)
 
-cluster = Cluster(4, backend="gloo")  # the same four ranks for the whole lab
+cluster, pair = Cluster(4, backend="gloo"), Cluster(2, backend="gloo")  # the same ranks for the whole lab
 
 # %% [markdown]
 # ## One number a rank
@@ -407,7 +407,7 @@ def both_send():
 
 
 with expect(RunTimeout) as stuck:
-    run(both_send, backend="gloo", timeout=0.5)
+    pair.run(both_send, timeout=0.5)
 
 # %% claims="C8" tags=["nbval-check-output"]
 print(checks.lab01.stalls_from(stalls))
@@ -466,8 +466,8 @@ def receive(t):
     return dist.irecv(t, src=1) if dist.get_rank() == 0 else dist.isend(t, dst=0)
 
 
-summed = run(read_early, lambda t: dist.all_reduce(t, async_op=True), here / "summed", backend="gloo")
-received = run(read_early, receive, here / "received", backend="gloo")
+summed = pair.run(read_early, lambda t: dist.all_reduce(t, async_op=True), here / "summed")
+received = pair.run(read_early, receive, here / "received")
 
 # %% claims="C10" tags=["nbval-check-output"]
 print(checks.lab01.read_early(reads))
@@ -540,7 +540,7 @@ def step(overlapped):
     return time.perf_counter() - begun, t.item()
 
 
-in_a_row, overlapped = run(step, False, backend="gloo"), run(step, True, backend="gloo")
+in_a_row, overlapped = pair.run(step, False), pair.run(step, True)
 print(views.Badge("emulated", 2, backend="gloo").text)
 print(f"in a row {in_a_row[0][0]:.2f} s, overlapped {overlapped[0][0]:.2f} s")
 
@@ -659,6 +659,7 @@ def in_turn(say):
 
 verdict = checks.lab01.in_turn(in_turn, cluster.run)
 cluster.close()
+pair.close()
 
 # %% claims="C8 C13" tags=["nbval-check-output"]
 print(verdict)
