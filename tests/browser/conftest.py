@@ -21,6 +21,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: HERE in item.path.parents)
 
 
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Look for the browser here and not in a fixture: pytest then folds all skips into one line."""
+    if item.get_closest_marker("browser"):
+        find_chromium()
+
+
 @pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LabServer]:
     """Serve the labs; at the end nothing that the server started is left."""
@@ -30,14 +36,12 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LabServer]:
 
 
 @pytest.fixture(scope="session")
-def lab(request: pytest.FixtureRequest) -> Iterator[LabPage]:
+def lab(server: LabServer) -> Iterator[LabPage]:
     """Return the one page, in which a test or module opens its notebook."""
-    chromium = find_chromium()  # before a server starts that no page would use
-    server = request.getfixturevalue("server")
     pictures = ROOT / "artifacts" / "browser"
     shutil.rmtree(pictures, ignore_errors=True)
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium, args=FLAGS)
+        browser = playwright.chromium.launch(executable_path=find_chromium(), args=FLAGS)
         yield LabPage(browser.new_page(viewport=WINDOW), server, pictures)
         browser.close()
 
