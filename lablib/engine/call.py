@@ -129,6 +129,7 @@ def carry_out(call: Call, team: Team, stop: StopButton, *, begun: float) -> tupl
 
     Raises:
         RankFailed, RankLost, RunTimeout: it went wrong on the ranks.
+        KeyboardInterrupt: stop was pressed.
     """
     told = listener.frontend.listener()
     start = _START[call.options.start_method]
@@ -148,6 +149,8 @@ def carry_out(call: Call, team: Team, stop: StopButton, *, begun: float) -> tupl
         pids=[member.hello.pid if member.hello else 0 for member in team.members],
     )
     told.done(run)
+    if outcome.interrupted:
+        raise _interrupt(evidence)
     if not outcome.went_well:
         error = diagnosis.explain(evidence, timeout_s=outcome.timed_out)
         error.run = run
@@ -171,6 +174,14 @@ def _evidence(team: Team, outcome: parent.Outcome) -> list[diagnosis.Evidence]:
         )
         for member, progress in zip(team.members, outcome.progress, strict=True)
     ]
+
+
+def _interrupt(evidence: list[diagnosis.Evidence]) -> KeyboardInterrupt:
+    lines = ["stopped, and the ranks are ended", *diagnosis.doing(evidence)]
+    interrupt = KeyboardInterrupt("\n".join(lines))
+    # IPython shows this in place of the launcher's frames
+    interrupt._render_traceback_ = lambda: [f"KeyboardInterrupt: {interrupt}"]  # type: ignore[attr-defined]
+    return interrupt
 
 
 def _values(evidence: list[diagnosis.Evidence], outcome: parent.Outcome) -> tuple[list[Any], RankFailed | None]:

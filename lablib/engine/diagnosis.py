@@ -97,7 +97,7 @@ def _failed(causes: Sequence[Evidence], evidence: Sequence[Evidence]) -> RankFai
     others = [one for one in evidence if one not in alike]
     return RankFailed(
         _bounded(summary),
-        details="\n".join([*lines, *_doing(others)]),
+        details="\n".join([*lines, *doing(others)]),
         rank=culprit.rank,
         tracebacks=_tracebacks(evidence),
     )
@@ -140,7 +140,7 @@ def _lost(lost: Sequence[Evidence], evidence: Sequence[Evidence]) -> RankLost:
     others = [one for one in evidence if one.rank not in alike]
     return RankLost(
         summary,
-        details="\n".join([*lines, *_doing(others)]),
+        details="\n".join([*lines, *doing(others)]),
         rank=first.rank,
         tracebacks=_tracebacks(evidence),
     )
@@ -149,7 +149,10 @@ def _lost(lost: Sequence[Evidence], evidence: Sequence[Evidence]) -> RankLost:
 def _timeout(evidence: Sequence[Evidence], timeout_s: float) -> RunTimeout:
     running = [one for one in evidence if one.state == "running"]
     busy = [one for one in running if not _waits_in(one)]
-    story, absent = _unmet_collective(running, evidence)
+    absent: list[int] = []
+    story = _unmade_group(running)
+    if not story:
+        story, absent = _unmet_collective(running, evidence)
     waiting = [one for one in running if _waits_in(one)]
     if not story and waiting:
         story = "; ".join(f"rank {one.rank} waits in {_call_with_peer(one.calls[-1])}{_spot(one)}" for one in waiting)
@@ -159,10 +162,25 @@ def _timeout(evidence: Sequence[Evidence], timeout_s: float) -> RunTimeout:
         story = f"{_ranks([one.rank for one in evidence if one.state == 'starting'])} did not start"
     return RunTimeout(
         _bounded(f"time is up after {timeout_s:g} s: {story}"),
-        details="\n".join(_doing(evidence)),
+        details="\n".join(doing(evidence)),
         rank=absent[0] if absent else (busy[0].rank if len(busy) == 1 else None),
         tracebacks=_tracebacks(evidence),
     )
+
+
+def _unmade_group(running: Sequence[Evidence]) -> str:
+    waiting = [one for one in running if _makes_a_group(one)]
+    if not waiting:
+        return ""
+    own = places.learners(waiting[0].stack)
+    place = f" at {places.say(own[-1])}" if own else ""
+    verb = "waits" if len(waiting) == 1 else "wait"
+    who = _ranks([one.rank for one in waiting])
+    return f"{who} {verb} in new_group{place}; every rank must make every group, in the same order"
+
+
+def _makes_a_group(one: Evidence) -> bool:
+    return any(frame.function == "new_group" and _COLLECTIVE_FILES.search(frame.file) for frame in one.stack)
 
 
 def _unmet_collective(running: Sequence[Evidence], evidence: Sequence[Evidence]) -> tuple[str, list[int]]:
@@ -187,7 +205,12 @@ def _unmet_collective(running: Sequence[Evidence], evidence: Sequence[Evidence])
 
 
 def _reached(one: Evidence, call: Entry) -> bool:
-    return any((other.group, other.sequence) == (call.group, call.sequence) for other in _collectives(one))
+    return any(_same_group(other, call) and other.sequence == call.sequence for other in _collectives(one))
+
+
+def _same_group(one: Entry, other: Entry) -> bool:
+    # groups are called by their count, so that two of them may have one name
+    return (one.group, one.members) == (other.group, other.members)
 
 
 def _spot(one: Evidence, call: Entry | None = None) -> str:
@@ -203,7 +226,7 @@ def _waits_in(one: Evidence) -> bool:
 
 def _absent(call: Entry, evidence: Sequence[Evidence]) -> list[int]:
     def arrived(one: Evidence) -> bool:
-        return any(other.group == call.group and other.sequence >= call.sequence for other in _collectives(one))
+        return any(_same_group(other, call) and other.sequence >= call.sequence for other in _collectives(one))
 
     return [one.rank for one in evidence if one.rank in call.ranks and not arrived(one)]
 
@@ -211,7 +234,7 @@ def _absent(call: Entry, evidence: Sequence[Evidence]) -> list[int]:
 def _disagreement(call: Entry, evidence: Sequence[Evidence]) -> tuple[int, Entry] | None:
     for one in evidence:
         for other in _collectives(one):
-            if (other.group, other.sequence) == (call.group, call.sequence) and (
+            if (_same_group(other, call) and other.sequence == call.sequence) and (
                 other.op != call.op
                 or (other.nbytes != call.nbytes and call.op in ("all_reduce", "broadcast", "reduce"))
             ):
@@ -223,7 +246,8 @@ def _collectives(one: Evidence) -> list[Entry]:
     return [call for call in one.calls if call.op not in _POINT_TO_POINT]
 
 
-def _doing(evidence: Sequence[Evidence]) -> list[str]:
+def doing(evidence: Sequence[Evidence]) -> list[str]:
+    """Return a line for each rank: what it was doing at the end."""
     return [f"rank {one.rank} {_activity(one)}" for one in evidence]
 
 
@@ -238,6 +262,8 @@ def _activity(one: Evidence) -> str:
         return "had returned"
     if one.state == "starting":
         return "was starting"
+    if _makes_a_group(one):
+        return f"was in new_group, {_where(one)}"
     if _waits_in(one):
         own = places.learners(one.stack)
         return f"was waiting in {_call_with_peer(one.calls[-1])}" + (

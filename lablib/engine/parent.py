@@ -38,13 +38,14 @@ class Progress:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a job: each rank's progress, and whether time ran out.
+    """What came of a job: each rank's progress, and whether time ran out or stop was pressed.
 
     Where it did not go well, ``calls`` and ``stacks`` say of each rank which collectives it began and where it was.
     """
 
     progress: list[Progress]
     timed_out: float | None
+    interrupted: bool
     calls: list[list[Entry]]
     stacks: list[tuple[wire.Frame, ...]]
 
@@ -61,7 +62,7 @@ def conduct(team: Team, jobs: Sequence[wire.Job], listener: Listener, stop: Stop
         team: the ranks; idle ones take their job at once, new ones when they are up.
         jobs: one for each rank, in rank order.
         listener: is told what happens.
-        stop: ends the run with KeyboardInterrupt.
+        stop: ends the run.
         timeout_s: seconds from the moment when every rank has begun the function.
 
     Raises:
@@ -89,6 +90,7 @@ class _Conductor:
 
     def conduct(self) -> Outcome:
         timed_out: float | None = None
+        interrupted = False
         with selectors.DefaultSelector() as self._selector:
             for member in self._team.members:
                 member.output.read()
@@ -96,7 +98,9 @@ class _Conductor:
                 self._watch(member)
                 self._offer(member)
             while not all(one.state in _ENDED for one in self._progress):
-                self._stop.check()
+                if self._stop.take():
+                    interrupted = True
+                    break
                 now = time.monotonic()
                 if now >= min(self._settled_at, self._deadline):
                     timed_out = self._limit_s if self._settled_at == float("inf") else None
@@ -108,7 +112,7 @@ class _Conductor:
                 # first the logbooks: the signal that asks for stacks also ends a rank's sleep
                 calls = [member.logbook.entries() for member in self._team.members]
                 stacks = self._stacks()
-        return Outcome(self._progress, timed_out, calls, stacks)
+        return Outcome(self._progress, timed_out, interrupted, calls, stacks)
 
     def _watch(self, member: Member) -> None:
         self._selector.register(member.channel, selectors.EVENT_READ, (member, "message"))

@@ -25,10 +25,15 @@ class StopButton:
         self._raises = False
         self._before: Any = None
 
+    def take(self) -> bool:
+        """Return whether stop was pressed, and forget it."""
+        pressed = self._pressed_at is not None
+        self._pressed_at = None
+        return pressed
+
     def check(self) -> None:
         """Raise KeyboardInterrupt where stop was pressed."""
-        if self._pressed_at is not None:
-            self._pressed_at = None
+        if self.take():
             raise KeyboardInterrupt
 
     @contextlib.contextmanager

@@ -11,6 +11,10 @@ from lablib.views import palette
 _SHOWN_LINES = 200  # a rank; the rest stays in `r.output`
 _SHOWN_CHARS = 2000  # a line
 _VALUE_CHARS = 300
+_PRE = (
+    "white-space:pre-wrap;word-break:normal;overflow-wrap:anywhere;margin:0;"
+    "font-size:var(--jp-code-font-size,13px);line-height:var(--jp-code-line-height,1.3)"
+)
 
 
 def lines_of(text: str, rank: int, *, last: int | None = None) -> list[str]:
@@ -48,26 +52,27 @@ def output_html(rows: Sequence[Sequence[str]], *, note: str = "") -> str:
         rows: the lines of each rank.
         note: a last line about the run itself.
     """
-    lines = [
-        f'<span style="color:{palette.rank_colour(rank)};font-weight:600">[rank {rank}]</span> {html.escape(row)}'
-        for rank, own in enumerate(rows)
-        for row in own
-    ]
+    lines = [f"{_mark(rank)} <b>[rank {rank}]</b> {html.escape(row)}" for rank, own in enumerate(rows) for row in own]
     if note:
         lines.append(f'<span style="opacity:.7">{html.escape(note)}</span>')
-    return f'<pre style="white-space:pre-wrap;margin:0">{chr(10).join(lines)}</pre>' if lines else ""
+    return f'<pre style="{_PRE}">{chr(10).join(lines)}</pre>' if lines else ""
 
 
 def run_html(run: Run) -> str:
     """Return a table of a run's values, one row a rank, under what it ran on."""
     rows = "".join(
-        f'<tr><td style="text-align:left;color:{palette.rank_colour(rank)};font-weight:600">rank {rank}</td>'
+        f'<tr><td style="text-align:left">{_mark(rank)} <b>rank {rank}</b></td>'
         f'<td style="text-align:left"><code>{html.escape(_short(value))}</code></td></tr>'
         for rank, value in enumerate(run.values)
     )
     made = run.backend or "no group"
     head = f"real · {run.world_size} ranks · {made} on {run.device} ({run.reason}) · {run.seconds:.2f} s"
     return f"<div>{html.escape(head)}</div><table>{rows}</table>"
+
+
+def _mark(rank: int) -> str:
+    # the colour stands beside the text, which keeps the page's own ink in both themes
+    return f'<span style="color:{palette.rank_colour(rank)}">■</span>'
 
 
 def _short(value: object) -> str:

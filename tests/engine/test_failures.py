@@ -198,6 +198,17 @@ def test_a_rank_missing_from_a_subgroups_collective_is_named() -> None:
     assert "rank 2 had returned" in str(caught.value)
 
 
+def test_a_group_that_some_ranks_do_not_make_is_named() -> None:
+    def members_only() -> None:
+        if dist.get_rank() in (0, 1):
+            dist.new_group([0, 1])
+        dist.new_group([0, 1, 2])
+
+    with pytest.raises(RunTimeout, match=r"wait in new_group at .*; every rank must make every group") as caught:
+        run(members_only, world_size=3, timeout=1)
+    assert "was in new_group, at test_failures.py" in str(caught.value)
+
+
 def test_a_rank_that_left_long_ago_in_a_finished_world_is_named() -> None:
     def returns_early() -> None:
         for _ in range(70):  # more than a logbook keeps
