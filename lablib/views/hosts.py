@@ -16,7 +16,7 @@ import plotly.graph_objects as go
 
 from lablib.views.frame import LINE_PX, TEXT_PX, Badge, chosen_theme, dress
 from lablib.views.palette import DASHES, Theme, rank_colour, text_on
-from lablib.views.places import HEAD, RankPlace, Row, Tile, box_of, depths_of, members_of, only, rows_of
+from lablib.views.places import HEAD, TILES_A_LINE, RankPlace, Row, Tile, box_of, depths_of, members_of, only, rows_of
 
 _FEWEST_TILES_WIDE = 3.0
 _ROOM_FOR_LONG_NAMES = 6  # more tiles in a line than this, and `local_rank 0` is wider than its tile
@@ -33,6 +33,7 @@ def hosts(
     *,
     badge: Badge,
     title: str = "Hosts, processes and groups",
+    across: int = TILES_A_LINE,
     theme: str | None = None,
 ) -> go.Figure:
     """Draw hosts, processes and groups.
@@ -41,6 +42,7 @@ def hosts(
         places: one for each rank, in any order; hosts are drawn in the order of their lowest rank.
         badge: how true it is.
         title: what it shows.
+        across: how many ranks of a host stand in a line; 2 shows four ranks as a 2 × 2 grid.
         theme: ``light`` or ``dark``; see `frame.chosen_theme`.
 
     Returns a figure; pointing at a tile, or picking a rank in its list, shows that rank's environment.
@@ -52,7 +54,7 @@ def hosts(
     if len({place.rank for place in by_rank}) < len(by_rank):
         raise ValueError("two places have the same rank; a rank is unique in its job")
     colours = chosen_theme(theme)
-    rows = list(rows_of(by_rank))
+    rows = list(rows_of(by_rank, across=across))
     members = members_of(by_rank)
     panel_lines = max(1, *(-(-len(place.env) // _PAIRS_A_LINE) for place in by_rank))
     width = max(_FEWEST_TILES_WIDE, *(tile.x + 1 for row in rows for tile in row.tiles))
@@ -165,7 +167,7 @@ def _draw_group(
     tiles = [tile for row in rows for tile in row.tiles]
     inside = [tile for tile in tiles if tile.place.rank in ranks]
     boxes = [box_of(inside)] if only(inside, tiles) else [box_of([tile]) for tile in inside]
-    inset = 0.012 + 0.02 * depth
+    inset = 0.005 + 0.05 * depth
     line = {"width": LINE_PX + 1, "color": theme.ink, "dash": DASHES[number % len(DASHES)]}
     xs: list[float | None] = []
     ys: list[float | None] = []
@@ -197,7 +199,7 @@ def _panel(bottom: float, theme: Theme) -> dict[str, Any]:
         "yanchor": "top",
         "align": "left",
         "showarrow": False,
-        "font": {"size": TEXT_PX, "color": theme.ink, "family": "monospace"},
+        "font": {"size": TEXT_PX, "color": theme.ink},
     }
 
 

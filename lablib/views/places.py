@@ -58,16 +58,14 @@ class Row:
     height: float
 
 
-def rows_of(by_rank: list[RankPlace]) -> Iterator[Row]:
-    """Yield a row for each host, in the order of their lowest rank."""
+def rows_of(by_rank: list[RankPlace], *, across: int = TILES_A_LINE) -> Iterator[Row]:
+    """Yield a row for each host, in the order of their lowest rank, with so many tiles across."""
     top = 0.0
     for host in dict.fromkeys(place.host for place in by_rank):
         mine = sorted((place for place in by_rank if place.host == host), key=lambda place: place.local_rank)
-        lines = -(-len(mine) // TILES_A_LINE)
+        lines = -(-len(mine) // across)
         first = top + HEAD + GAP
-        tiles = tuple(
-            Tile(place, float(i % TILES_A_LINE), first + i // TILES_A_LINE * (1 + GAP)) for i, place in enumerate(mine)
-        )
+        tiles = tuple(Tile(place, float(i % across), first + i // across * (1 + GAP)) for i, place in enumerate(mine))
         height = HEAD + GAP + lines * (1 + GAP)
         launchers = " and ".join(dict.fromkeys(place.launcher for place in mine if place.launcher))
         yield Row(host, launchers, tiles, top, height)

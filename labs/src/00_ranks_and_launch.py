@@ -516,7 +516,7 @@ def on_the_grid():
 
 grid = run(on_the_grid, world_size=4)
 places = [place(seen, server, grid.device, groups=mine) for seen, mine in grid]
-views.hosts(places, badge=views.Badge.real(grid), title="Four ranks in the groups of a 2 × 2 grid")
+views.hosts(places, badge=views.Badge.real(grid), title="Groups of a 2 × 2 grid", across=2)
 
 # %% [markdown]
 # ### Exercise: some ranks only
