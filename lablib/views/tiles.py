@@ -16,6 +16,7 @@ import plotly.graph_objects as go
 from numpy.typing import NDArray
 
 from lablib.sim import Agreement, Placement, Tile, Undefined
+from lablib.views import tile_words
 from lablib.views.frame import LINE_PX, TEXT_PX, Badge, chosen_theme
 from lablib.views.palette import DARK, HUES, Theme, rank_colour, text_on
 from lablib.views.sketch import Sketch
@@ -68,7 +69,7 @@ def sketch(
     labels = _Labels(colours)
     _write_heads(labels, placement, grid, step, measured)
     _write_rows(labels, placement, grid)
-    labels.add("small", _legend(grid, measured), 0, grid.height - FOOT / 2)
+    labels.add("small", tile_words.legend(grid, measured), 0, grid.height - FOOT / 2)
     return Sketch(
         traces=[
             _bodies(grid, colours, hatched=False),
@@ -88,7 +89,7 @@ def sketch(
         },
         title=title or escape(placement.call.code, quote=False),
         badge=badge or Badge("simulated", placement.call.world_size),
-        summary=_summary(placement, step, measured),
+        summary=tile_words.summary(placement, step, measured),
         height_px=round(grid.height) + 100,
         theme=colours.name,
     )
@@ -153,7 +154,7 @@ def _write_heads(labels: _Labels, placement: Placement, grid: Grid, step: int, m
     heads: list[tuple[Panel, str, str, str]] = [
         ("before", "before", "small", "what each rank brings"),
         ("during", f"step {step} of {len(steps)}" if steps else "nothing travels", "small", during),
-        ("after", "after", *(_verdict(measured) if measured else ("small", "predicted"))),
+        ("after", "after", *(tile_words.verdict(measured) if measured else ("small", "predicted"))),
     ]
     for panel, head, style, about in heads:
         labels.add("head", f"<b>{head}</b>", grid.left[panel] - 4, 12)
@@ -165,7 +166,7 @@ def _write_heads(labels: _Labels, placement: Placement, grid: Grid, step: int, m
 
 def _write_rows(labels: _Labels, placement: Placement, grid: Grid) -> None:
     for rank, top in enumerate(grid.rows):
-        role = _role(placement, rank)
+        role = tile_words.role(placement, rank)
         style = "plain" if rank in placement.call.group else "small"
         middle = top + grid.tile_height / 2
         labels.add(style, f"<b>rank {rank}</b>", 14, middle - (9 if role else 0))
@@ -173,15 +174,6 @@ def _write_rows(labels: _Labels, placement: Placement, grid: Grid) -> None:
             labels.add("small", role, 14, middle + 10)
         for x, counts in ((grid.sent_x, placement.sent), (grid.received_x, placement.received)):
             labels.add(style, f"{counts[rank]:,}", x, middle, right=True)
-
-
-def _role(placement: Placement, rank: int) -> str:
-    call = placement.call
-    if rank not in call.group:
-        return "outside"
-    if call.op in ("send_recv", "isend_irecv"):
-        return {call.source: "sends", call.target: "receives"}.get(rank, "")
-    return f"is {call.kind.root}" if call.kind.root and rank == call.source else ""
 
 
 def _bodies(grid: Grid, theme: Theme, *, hatched: bool) -> dict[str, Any]:
@@ -314,51 +306,3 @@ def _heads(arcs: tuple[Arc, ...], ranks: int) -> dict[str, Any]:
 
 def _alarm(theme: Theme) -> str:
     return "#ff7b72" if theme is DARK else "#c1121f"
-
-
-def _verdict(measured: Agreement) -> tuple[str, str]:
-    """Return the style and the words that tell how the measurement came out."""
-    wrong, near, right = measured.count("different"), measured.count("rounding"), measured.count("equal")
-    if wrong:
-        return "wrong", f"<b>MEASURED: {wrong} of {wrong + near + right} tiles differ</b>"
-    if near:
-        return "near", f"measured: equal but for rounding in {near} of {near + right} tiles"
-    return "right", f"measured: {'all ' if right > 1 else ''}{right} tile{'s' * (right != 1)} as predicted"
-
-
-def _legend(grid: Grid, measured: Agreement | None) -> str:
-    parts = ["A tile has the colour of the rank its values come from"]
-    if any(spot.combined for spot in grid.spots):
-        parts.append("a ribbon names the ranks that were combined")
-    if any(spot.arrived for spot in grid.spots):
-        parts.append("thick edge: just arrived")
-    parts += sorted({f"hatched: {spot.content.why}" for spot in grid.spots if isinstance(spot.content, Undefined)})
-    if measured is not None:
-        parts.append("bold: measured")
-    return " · ".join(parts)
-
-
-def _summary(placement: Placement, step: int, measured: Agreement | None) -> str:
-    call = placement.call
-    name = f"{call.op} {call.reduce_op}" if call.kind.reduces else call.op
-    facts = [f"{name} of {call.dtype} among ranks {list(call.group)}, step {step} of {len(placement.steps)}"]
-    ends: dict[str, list[int]] = {}
-    for holding in placement.after:
-        ends.setdefault(_contents(holding.slots), []).append(holding.rank)
-    facts += [
-        f"{'all ranks' if len(ranks) == call.world_size else f'ranks {ranks}'} end with {text}"
-        for text, ranks in ends.items()
-    ]
-    facts.append(f"bytes sent {list(placement.sent)}, received {list(placement.received)}")
-    if measured is not None:
-        wrong, near, right = measured.count("different"), measured.count("rounding"), measured.count("equal")
-        facts.append(f"measured: {right} tiles equal, {near} equal but for rounding, {wrong} different")
-    return "; ".join(facts)
-
-
-def _contents(slots: tuple[Tile | Undefined | None, ...]) -> str:
-    values = [value for slot in slots if isinstance(slot, Tile) for value in slot.values]
-    if any(isinstance(slot, Undefined) for slot in slots):
-        return "what nobody may read"
-    shown = ", ".join(f"{value:.6g}" for value in values[:16])
-    return f"[{shown}{', …' if len(values) > 16 else ''}]"
