@@ -271,6 +271,7 @@ def sum_of_200s():
     dist.all_reduce(t)
     return t.item()
 
+
 # %% claims="C12"
 tried = cluster.run(try_all)
 works = tried[0]
@@ -356,6 +357,7 @@ def one_is_late(name, notes):
     ZOO[name](torch.ones(1), [torch.ones(1) for _ in range(4)], rank == 0)
     (notes / str(rank)).touch()
     return back
+
 
 # %% claims="C9 C13"
 back = {name: cluster.run(one_is_late, name, new_folder())[3] for name in ZOO}
