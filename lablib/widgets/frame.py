@@ -20,12 +20,12 @@ from html import escape
 from typing import Any
 
 import ipywidgets
-import plotly.graph_objects as go
 from IPython import get_ipython
 from IPython.display import display
 
 from lablib.errors import LabError
 from lablib.views.sketch import Sketch
+from lablib.widgets.live import LiveFigure
 
 RUN = "Run on real ranks"
 RUNNING = "running, ■ stops it"
@@ -90,7 +90,7 @@ class Explorer(ipywidgets.VBox):  # type: ignore[misc]
         self._scene = self._draw(self._settings(), None)
         self._offer_steps(self._scene.steps)
         self._sketch = self._scene.at(self.step.value)
-        self.figure = go.FigureWidget(self._sketch.figure())
+        self.figure = LiveFigure(self._sketch.figure())
         self._say()
         ipywidgets.link((self.play, "value"), (self.step, "value"))
         for knob in (*self.knobs.values(), self.step):
@@ -196,10 +196,7 @@ class Explorer(ipywidgets.VBox):  # type: ignore[misc]
         if scene.steps != self._scene.steps:
             self._offer_steps(scene.steps)
         sketch = scene.at(self.step.value)
-        changes = list(sketch.changes(self._sketch))
-        with self.figure.batch_update():
-            for number, path, value in changes:
-                (self.figure.layout if number is None else self.figure.data[number])[path] = value
+        self.figure.change(sketch.changes(self._sketch))
         self._scene, self._sketch = scene, sketch
         self._say()
 
