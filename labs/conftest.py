@@ -1,4 +1,4 @@
-"""The running time of each lab under nbval: one table, and a failure above the budget.
+"""The running time of each lab under nbval: one table, and a failure far above the budget.
 
 `pytest --nbval-lax --nbval-current-env --nbval-cell-timeout=120 labs` runs every notebook. A lab's seconds
 are those of its two notebooks together, kernel start included, on 2 cores.
@@ -12,6 +12,7 @@ import pytest
 LAB_SECONDS = 30
 LONGER_LABS = {"02": 60, "20": 60}
 COURSE_SECONDS = 12 * 60
+TOLERANCE = 3  # on a shared machine the same notebook takes two and three times as long: only more than that fails
 
 collect_ignore_glob = ["*.ipynb_checkpoints*"]
 
@@ -34,14 +35,14 @@ class Budget:
         if notebook.suffix == ".ipynb":
             self.seconds[notebook.name[:2]] += report.duration
 
-    def over(self):
-        """Return what is above its budget: lab (or "all") -> limit in seconds."""
+    def over(self, *, tolerance=1):
+        """Return what is above so many times its budget: lab (or "all") -> budget in seconds."""
         limits = {lab: LONGER_LABS.get(lab, LAB_SECONDS) for lab in self.seconds}
-        over = {lab: limit for lab, limit in limits.items() if self.seconds[lab] > limit}
-        return over | ({"all": COURSE_SECONDS} if sum(self.seconds.values()) > COURSE_SECONDS else {})
+        over = {lab: limit for lab, limit in limits.items() if self.seconds[lab] > tolerance * limit}
+        return over | ({"all": COURSE_SECONDS} if sum(self.seconds.values()) > tolerance * COURSE_SECONDS else {})
 
     def pytest_sessionfinish(self, session):
-        if self.over() and session.exitstatus == pytest.ExitCode.OK:
+        if self.over(tolerance=TOLERANCE) and session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def pytest_terminal_summary(self, terminalreporter):

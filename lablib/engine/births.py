@@ -119,6 +119,17 @@ def bear(start_method: str, seat: Seat) -> Birth:
     return _Forked(seat) if start_method == "forkserver" else _Spawned(seat)
 
 
+def server_is_alive() -> bool:
+    """Return whether the fork server runs; looks without reaping it, which multiprocessing does itself."""
+    pid = server_pid()
+    if pid is None:
+        return False
+    try:
+        return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
+    except ChildProcessError:
+        return False
+
+
 def is_warm() -> bool:
     """Return whether the fork server has made a rank already, so that the next ones come fast."""
     return _server._forkserver_pid is not None and _server._forkserver_pid == _warm_server

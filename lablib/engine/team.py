@@ -116,6 +116,7 @@ class Team:
     def __init__(self, world_size: int, start_method: str) -> None:
         self.members: list[Member] = []
         self.closed = False
+        self._forked = start_method == "forkserver"
         births.check_room(world_size)
         listener = socket.socket()
         try:
@@ -137,6 +138,8 @@ class Team:
         for member in self.members:
             member.birth.poll()
             member.messages()  # an idle rank has nothing to say: what this finds is a hang-up
+        if self._forked and not births.server_is_alive():
+            return False
         return not self.closed and all(member.alive and not member.channel.closed for member in self.members)
 
     def close(self, *, wait_s: float = 1.0) -> None:

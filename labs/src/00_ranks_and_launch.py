@@ -548,26 +548,6 @@ print("came back from two_sums:", [bool(value) for value in stuck.error.run.valu
 # A group is called by its *count*: `everyone` is group 2 on the ranks 0 and 1, and group 1 on the others. They wait for each
 # other under different names.
 #
-# It can be worse. When each rank makes only the group of its own row, *both* rows are called "group 1". Right would be
-# `[1.0, 1.0, 5.0, 5.0]`; two tries:
-
-
-# %%
-def own_row_only():
-    rank = dist.get_rank()
-    row = dist.new_group([0, 1] if rank < 2 else [2, 3])
-    total = torch.tensor([float(rank)], device=device())
-    dist.all_reduce(total, group=row)
-    return total.item()
-
-
-for _ in range(2):
-    try:
-        print(run(own_row_only, world_size=4, timeout=0.6).values)
-    except RunError as error:
-        print("no sums:", type(error).__name__)
-
-# %% [markdown]
 # The rule: **every rank makes every group, in the same order**. Repair `two_sums`: the ranks 0 and 1 add up, then all four.
 
 

@@ -2,7 +2,9 @@
 
 import subprocess
 import sys
+import time
 
+import psutil
 import pytest
 
 from bench.contenders import SMAPS_ROLLUP
@@ -23,7 +25,10 @@ while not (folder / "go").exists():
 
 
 def test_ranks_and_helpers_are_read_while_they_wait_and_then_let_go(tmp_path):
+    others = sum(pss_mib(child.pid) for child in psutil.Process().children(recursive=True))  # of other tests
     helper = subprocess.Popen(["sleep", "60"])
+    while psutil.Process(helper.pid).name() != "sleep":  # until then it is a copy of this process
+        time.sleep(0.01)
     ranks = [subprocess.Popen([sys.executable, "-c", RANK, str(tmp_path), str(rank)]) for rank in range(2)]
     try:
         series = measure_waiting_ranks(tmp_path, contender="x", ranks=2)
@@ -34,7 +39,7 @@ def test_ranks_and_helpers_are_read_while_they_wait_and_then_let_go(tmp_path):
             process.wait()
     a_rank, alone, helpers = (one.samples for one in series)
     assert len(alone) == 2 and all(32 < mib < 64 for mib in alone)
-    assert 0 < helpers[0] < 8
+    assert 0 < helpers[0] < others + 8
     assert a_rank == ((sum(alone) + helpers[0]) / 2,)
     assert {(one.contender, one.ranks, one.unit) for one in series} == {("x", 2, "MiB")}
 

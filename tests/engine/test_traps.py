@@ -225,12 +225,17 @@ def test_a_stream_that_a_job_put_in_place_does_not_stay(capsys) -> None:
 
 
 def test_a_server_killed_just_now_costs_nothing() -> None:
+    def kill_server() -> None:
+        os.kill(births.server_pid() or 0, signal.SIGKILL)
+        while births.server_is_alive():
+            time.sleep(0.001)
+
     run(dist.get_rank)
-    os.kill(births.server_pid() or 0, signal.SIGKILL)
+    kill_server()
     assert run(dist.get_rank).values == [0, 1]
     with Cluster(2) as cluster:
         cluster.run(dist.get_rank)
-        os.kill(births.server_pid() or 0, signal.SIGKILL)
+        kill_server()
         assert cluster.run(dist.get_rank).values == [0, 1]
 
 
