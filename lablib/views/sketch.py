@@ -90,6 +90,18 @@ def _unequal(old: dict[str, Any], new: dict[str, Any], above: str = "") -> Itera
             yield f"{above}{name}", other
 
 
+def put(properties: dict[str, Any], path: str, value: Any) -> None:
+    """Set one property of a trace or a layout, as `Sketch.changes` names it; None takes it away."""
+    *above, last = path.replace("[", ".").replace("]", "").split(".")
+    place: Any = properties
+    for name in above:
+        place = place[int(name)] if name.isdigit() else place.setdefault(name, {})
+    if value is None:
+        place.pop(last, None)
+    else:
+        place[last] = value
+
+
 def _same(one: Any, other: Any) -> bool:
     if isinstance(one, np.ndarray) and isinstance(other, np.ndarray):
         return np.array_equal(one, other, equal_nan=True)

@@ -3,7 +3,8 @@
 rank 0  [ before ]   [ during ] )   [ after ]   sent  received
 rank 1  [ before ]   [ during ] ) ← [ after ]   arcs between rows: who sends to whom
 
-The unit is one pixel of a figure 1,280 pixels wide; x grows to the right and y downwards.
+The unit is one pixel of a figure 1,072 pixels wide: a notebook shows it in 850 to 1,250; x grows to the right and y
+downwards.
 """
 
 from __future__ import annotations
@@ -14,16 +15,16 @@ from typing import Literal
 
 from lablib.sim import Agreement, Holding, Measured, Move, Placement, Tile, Undefined
 
-WIDTH = 1248.0
-HEAD = 62.0  # height of the panels' titles
-FOOT = 30.0  # height of the line that explains the signs
+WIDTH = 1040.0
+HEAD = 78.0  # height of the panels' titles
+FOOT = 46.0  # height of the lines that explain the signs
 
-_LABELS = 92.0
-_BYTES = 184.0
-_ARCS = 84.0
-_GAP = 26.0
+_LABELS = 74.0
+_BYTES = 124.0
+_ARCS = 56.0
+_GAP = 12.0
 _WIDEST_TILE = 150.0
-_BETWEEN = 4.0
+_BETWEEN = 3.0
 _CHAR = 8.2  # width of a digit at the size of the text
 _LINE = 18.0  # height of a line of text
 _RIBBON = 10.0
@@ -31,7 +32,7 @@ _ROOM = WIDTH - _LABELS - _BYTES - _ARCS - 2 * _GAP  # what is left for tiles
 _UNREAD = "do not read"
 
 Panel = Literal["before", "during", "after"]
-_NARROWEST: dict[Panel, float] = {"before": 150.0, "during": 270.0, "after": 230.0}  # what their titles need
+_NARROWEST: dict[Panel, float] = {"before": 100.0, "during": 230.0, "after": 240.0}  # what their titles need
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,7 @@ class Spot:
         return "<br>".join(self._lines())
 
     def _lines(self) -> list[str]:
-        columns = int((self.width - 4) / _CHAR)
+        columns = int((self.width - 2) / _CHAR)
         lines = int((self.height - self.ribbon) / _LINE)
         if self.measured is None:
             if self.content is None:
@@ -83,17 +84,19 @@ class Spot:
             if isinstance(self.content, Undefined):
                 return [_UNREAD if len(_UNREAD) <= columns else "?"]
             return wrapped(self.content.values, columns, lines)
-        real = wrapped(self.measured.values, columns, 1 if self.measured.verdict == "different" else lines)
         if self.measured.verdict == "different" and isinstance(self.content, Tile):
-            found = wrapped(tuple(a for a, b in self._unequal()), columns - 1, 1)
-            wanted = wrapped(tuple(b for a, b in self._unequal()), columns - 1, 1)
-            return [f"<b>{(found or ['-'])[0]}</b>", f"≠{(wanted or ['-'])[0]}"]
-        return [f"<b>{line}</b>" for line in real]
+            found, wanted = (wrapped(tuple(values), columns, 1) or ["none"] for values in self._unequal())
+            return [f"<b>{found[0]}</b>", f"<s>{wanted[0]}</s>"]
+        return [f"<b>{line}</b>" for line in wrapped(self.measured.values, columns, lines)]
 
-    def _unequal(self) -> list[tuple[int | float, int | float]]:
-        assert self.measured is not None and isinstance(self.content, Tile)
-        pairs = list(zip(self.measured.values, self.content.values, strict=False))
-        return [(one, other) for one, other in pairs if one != other] or pairs
+    def _unequal(self) -> tuple[list[int | float], list[int | float]]:
+        """Return the values measured and predicted, without those that agree."""
+        assert self.measured is not None and isinstance(self.content, Tile), "only what was predicted can differ"
+        found, wanted = self.measured.values, self.content.values
+        if len(found) != len(wanted):
+            return [*found], [*wanted]
+        pairs = [(one, other) for one, other in zip(found, wanted, strict=True) if one != other]
+        return [one for one, _ in pairs], [other for _, other in pairs]
 
     @property
     def hover(self) -> str:
@@ -180,8 +183,8 @@ def grid_of(placement: Placement, *, step: int, measured: Agreement | None) -> G
         tuple(spots),
         tuple(_arc(move, edge, rows, tile_height) for move in moves),
         left,
-        sent_x=WIDTH - 108,
-        received_x=WIDTH - 8,
+        sent_x=WIDTH - 62,
+        received_x=WIDTH - 4,
         rows=rows,
         tile_height=tile_height,
         height=HEAD + n * pitch + FOOT,
@@ -219,7 +222,7 @@ def _arc(move: Move, edge: float, rows: tuple[float, ...], tile_height: float) -
     # a rank may send down and be sent to from below: what leaves and what arrives keep to lanes of their own
     y_from = rows[move.source] + middle + down * 0.1 * tile_height
     y_to = rows[move.target] + middle - down * 0.3 * tile_height
-    return Arc(move, edge + 2, 24 + (_ARCS - 8) * far, y_from, y_to)
+    return Arc(move, edge + 2, 22 + (_ARCS - 16) * far, y_from, y_to)
 
 
 def wrapped(values: tuple[int | float, ...], columns: int, lines: int) -> list[str]:
@@ -233,9 +236,10 @@ def wrapped(values: tuple[int | float, ...], columns: int, lines: int) -> list[s
             rows.append(word)
     if len(rows) <= max(1, lines):
         return rows
-    kept = rows[: max(1, lines)]
-    kept[-1] = (kept[-1] if len(kept[-1]) + 2 <= columns else kept[-1].rpartition(" ")[0] or kept[-1]) + "…"
-    return kept
+    *kept, last = rows[: max(1, lines)]
+    while last and len(last) + 1 > columns:
+        last = last.rpartition(" ")[0]
+    return [*kept, f"{last}…"]
 
 
 def short(value: float, columns: int = 6) -> str:

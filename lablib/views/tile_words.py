@@ -5,6 +5,8 @@ from __future__ import annotations
 from lablib.sim import Agreement, Placement, Tile, Undefined
 from lablib.views.tile_grid import Grid
 
+_LEGEND_CHARS = 105
+
 
 def role(placement: Placement, rank: int) -> str:
     """Return what a rank is in a call, such as ``is src`` or ``sends``; nothing where all are alike."""
@@ -16,18 +18,30 @@ def role(placement: Placement, rank: int) -> str:
     return f"is {call.kind.root}" if call.kind.root and rank == call.source else ""
 
 
-def verdict(measured: Agreement) -> tuple[str, str]:
-    """Return the style and the words that tell how the measurement came out."""
+def news(placement: Placement, step: int) -> tuple[str, str]:
+    """Return the two lines that tell what a step brings."""
+    if not step:
+        return "before the first message", ""
+    moves = placement.steps[step - 1].moves
+    nbytes = sum(move.nbytes for move in moves)
+    amount = f"{len(moves)} message{'s' * (len(moves) != 1)}, {nbytes:,} B" if moves else ""
+    return placement.steps[step - 1].label, amount
+
+
+def verdict(measured: Agreement | None) -> tuple[str, str, str]:
+    """Return the style and the two lines that tell how the measurement came out."""
+    if measured is None:
+        return "small", "predicted", ""
     wrong, near, right = measured.count("different"), measured.count("rounding"), measured.count("equal")
     if wrong:
-        return "wrong", f"<b>MEASURED: {wrong} of {wrong + near + right} tiles differ</b>"
+        return "wrong", "<b>MEASURED:</b>", f"<b>{wrong} of {wrong + near + right} tiles differ</b>"
     if near:
-        return "near", f"measured: equal but for rounding in {near} of {near + right} tiles"
-    return "right", f"measured: {'all ' if right > 1 else ''}{right} tile{'s' * (right != 1)} as predicted"
+        return "near", "measured: as predicted, but", f"rounded otherwise in {near} of {near + right}"
+    return "right", "measured:", f"{'all ' if right > 1 else ''}{right} tile{'s' * (right != 1)} as predicted"
 
 
-def legend(grid: Grid, measured: Agreement | None) -> str:
-    """Return the line that explains the signs in the picture."""
+def legend(grid: Grid, measured: Agreement | None) -> list[str]:
+    """Return the lines that explain the signs in the picture."""
     parts = ["A tile has the colour of the rank its values come from"]
     if any(spot.combined for spot in grid.spots):
         parts.append("a ribbon names the ranks that were combined")
@@ -36,7 +50,15 @@ def legend(grid: Grid, measured: Agreement | None) -> str:
     parts += sorted({f"hatched: {spot.content.why}" for spot in grid.spots if isinstance(spot.content, Undefined)})
     if measured is not None:
         parts.append("bold: measured")
-    return " · ".join(parts)
+        if measured.count("different"):
+            parts.append("struck out: predicted")
+    lines = [parts[0]]
+    for part in parts[1:]:
+        if len(lines[-1]) + len(part) < _LEGEND_CHARS:
+            lines[-1] += f" · {part}"
+        else:
+            lines.append(part)
+    return lines
 
 
 def summary(placement: Placement, step: int, measured: Agreement | None) -> str:

@@ -20,7 +20,7 @@ from lablib.views import tile_words
 from lablib.views.frame import LINE_PX, TEXT_PX, Badge, chosen_theme
 from lablib.views.palette import DARK, HUES, Theme, rank_colour, text_on
 from lablib.views.sketch import Sketch
-from lablib.views.tile_grid import FOOT, HEAD, WIDTH, Arc, Grid, Panel, Spot, grid_of
+from lablib.views.tile_grid import FOOT, WIDTH, Arc, Grid, Panel, Spot, grid_of
 
 _SMALL_PX = 14
 _HEAD_PX = 17
@@ -69,7 +69,8 @@ def sketch(
     labels = _Labels(colours)
     _write_heads(labels, placement, grid, step, measured)
     _write_rows(labels, placement, grid)
-    labels.add("small", tile_words.legend(grid, measured), 0, grid.height - FOOT / 2)
+    for line, text in enumerate(tile_words.legend(grid, measured)):
+        labels.add("small", text, 0, grid.height - FOOT + 14 + 20 * line)
     return Sketch(
         traces=[
             _bodies(grid, colours, hatched=False),
@@ -145,23 +146,25 @@ class _Paints:
 
 
 def _write_heads(labels: _Labels, placement: Placement, grid: Grid, step: int, measured: Agreement | None) -> None:
-    steps = placement.steps
-    moves = steps[step - 1].moves if step else ()
-    during = steps[step - 1].label if step else "before the first message"
-    if moves:
-        nbytes = sum(move.nbytes for move in moves)
-        during += f": {len(moves)} message{'s' if len(moves) > 1 else ''}, {nbytes:,} B"
-    heads: list[tuple[Panel, str, str, str]] = [
-        ("before", "before", "small", "what each rank brings"),
-        ("during", f"step {step} of {len(steps)}" if steps else "nothing travels", "small", during),
-        ("after", "after", *(tile_words.verdict(measured) if measured else ("small", "predicted"))),
+    steps = len(placement.steps)
+    style, *outcome = tile_words.verdict(measured)
+    heads: list[tuple[Panel, str, str, Iterable[str]]] = [
+        ("before", "before", "small", ("what each", "rank brings")),
+        (
+            "during",
+            f"step {step} of {steps}" if steps else "nothing travels",
+            "small",
+            tile_words.news(placement, step),
+        ),
+        ("after", "after", style, outcome),
     ]
-    for panel, head, style, about in heads:
+    for panel, head, style, lines in heads:
         labels.add("head", f"<b>{head}</b>", grid.left[panel] - 4, 12)
-        labels.add(style, about, grid.left[panel] - 4, HEAD - 22)
-    for head, x in (("sent", grid.sent_x), ("received", grid.received_x)):
-        labels.add("plain", f"<b>{head}</b>", x, 12, right=True)
-        labels.add("small", "bytes", x, HEAD - 22, right=True)
+        for line, text in enumerate(lines):
+            labels.add(style, text, grid.left[panel] - 4, 36 + 19 * line)
+    labels.add("head", "<b>bytes</b>", grid.received_x, 12, right=True)
+    for head, x in (("out", grid.sent_x), ("in", grid.received_x)):
+        labels.add("small", head, x, 55, right=True)
 
 
 def _write_rows(labels: _Labels, placement: Placement, grid: Grid) -> None:

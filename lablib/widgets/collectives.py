@@ -66,7 +66,7 @@ def _knobs() -> dict[str, Any]:
         "dtype": ipywidgets.Dropdown(options=list(DTYPES), description="dtype", layout=narrow),
         "elements": ipywidgets.IntSlider(4, 1, 16, description="elements"),
         "values": ipywidgets.Dropdown(options=_VALUES, description="values"),
-        "uneven": ipywidgets.Checkbox(False, description="uneven sizes", layout=narrow),
+        "uneven": ipywidgets.Checkbox(False, description="uneven sizes", indent=False, layout=narrow),
         "ranks": RankPicker(4, most=8, description="group"),
     }
 

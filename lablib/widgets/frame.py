@@ -1,11 +1,11 @@
 """The frame of every explorer: knobs on top, one figure that changes in place, steps, and a button for real ranks.
 
-    main thread or subshell thread          main thread
-    knob or step ──► _turned ──┐            button ──► run ──► the callable that was given (no lock: knobs stay alive)
-                               ▼                                     │
-                  one lock: adjust, draw, change the figure ◄────────┘ overlay
+    main thread or subshell thread          either thread          main thread, which the stop button reaches
+    knob or step ──► _turned ──┐            button ──► _clicked ──► run ──► the callable that was given
+                               ▼                                              │ (no lock: knobs stay alive)
+                  one lock: adjust, draw, change the figure ◄─────────────────┘ overlay
 
-JupyterLab hands a knob's change to a subshell thread while the main one is busy, so two callbacks can come at once.
+JupyterLab hands messages of widgets to a subshell thread too, so two callbacks can come at once.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ import time
 import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from functools import partial
 from html import escape
 from typing import Any
 
 import ipywidgets
-from IPython import get_ipython
 from IPython.display import display
 
 from lablib.errors import LabError
 from lablib.views.sketch import Sketch
+from lablib.widgets.clicks import moment_of_click, on_main_thread, stoppable
 from lablib.widgets.live import LiveFigure
 
 RUN = "Run on real ranks"
@@ -76,6 +76,7 @@ class Explorer(ipywidgets.VBox):  # type: ignore[misc]
         self._lock = threading.RLock()
         self._muted = False
         self._running = False
+        self._asked = False
         self._busy_until = 0.0
         self._measured: dict[tuple[Any, ...], Any] = {}
 
@@ -153,7 +154,8 @@ class Explorer(ipywidgets.VBox):  # type: ignore[misc]
         """Run, and return what went wrong: an Output widget would swallow an exception."""
         assert self._run is not None, "the button is there only with something to run"
         try:
-            measured = self._run(settings)
+            with stoppable():
+                measured = self._run(settings)
         except KeyboardInterrupt:
             return "stopped: nothing was measured"
         except Exception as error:
@@ -163,10 +165,17 @@ class Explorer(ipywidgets.VBox):  # type: ignore[misc]
         return ""
 
     def _clicked(self, _: Any) -> None:
-        """Run, unless this click waited in the queue while an earlier one was running."""
-        clicked, begun = _moment_of_click(), time.monotonic()
-        if clicked < self._busy_until:
-            return
+        """Run, unless an earlier click runs or waits, or this one waited in the queue behind it."""
+        clicked = moment_of_click()
+        with self._lock:
+            if self._asked or self._running or clicked < self._busy_until:
+                return
+            self._asked = True
+        on_main_thread(partial(self._answer, clicked))
+
+    def _answer(self, clicked: float) -> None:
+        begun = time.monotonic()
+        self._asked = False
         try:
             self.run()
         finally:
@@ -246,12 +255,3 @@ def _words(error: BaseException) -> str:
     if isinstance(error, LabError):
         return f"{type(error).__name__}: {error}"
     return "".join(traceback.format_exception(error, limit=-3)).strip()
-
-
-def _moment_of_click() -> float:
-    """Return when the click that is being handled was made, by the browser's clock; now, where no browser made it."""
-    shell = get_ipython()
-    kernel = getattr(shell, "kernel", None)
-    header = kernel.get_parent().get("header", {}) if kernel is not None else {}
-    date = header.get("date")
-    return date.timestamp() if header.get("msg_type") == "comm_msg" and isinstance(date, datetime) else time.time()

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from copy import deepcopy
 from typing import Any
 
 import plotly.graph_objects as go
+from plotly.serializers import custom_serializers
 
-from lablib.views.sketch import Change
+from lablib.views.sketch import Change, put
 
 
 class LiveFigure(go.FigureWidget):  # type: ignore[misc]
@@ -18,30 +20,32 @@ class LiveFigure(go.FigureWidget):  # type: ignore[misc]
     """
 
     def __init__(self, figure: go.Figure) -> None:
-        self._complete = False
+        self._now: dict[str, Any] = {}
         super().__init__(figure)
-        self._complete = True
+        # plotly takes out of its own record what a browser reports back
+        self._now = {"_widget_data": deepcopy(self._data), "_widget_layout": deepcopy(self._layout)}
         self.open()
 
     def open(self) -> None:
         """Start to talk to the browser, once there is something to tell."""
-        if self._complete:
+        if self._now:
             super().open()
 
     def change(self, changes: Iterable[Change]) -> None:
         """Set some properties, in one message to the browser; see `Sketch.changes`."""
+        changes = list(changes)
+        for number, path, value in changes:
+            put(self._now["_widget_layout"] if number is None else self._now["_widget_data"][number], path, value)
+        self.send_state([*self._now])  # first: the browser reports back what differs from this
         with self.batch_update():
             for number, path, value in changes:
                 (self.layout if number is None else self.data[number])[path] = value
-        # a cell that was never in view is drawn later, from this state
-        self.send_state(["_widget_data", "_widget_layout"])
 
     def get_state(self, key: Any = None, drop_defaults: bool = False) -> dict[str, Any]:
         """Return what the browser must know, with traces and layout as they are now."""
-        now = {"_widget_data": self._data, "_widget_layout": self._layout} if self._complete else {}
         asked = [*self.keys] if key is None else [key] if isinstance(key, str) else [*key]
-        others = [name for name in asked if name not in now]
+        others = [name for name in asked if name not in self._now]
         state: dict[str, Any] = super().get_state(key=others, drop_defaults=drop_defaults) if others else {}
-        for name in now.keys() & set(asked):
-            state[name] = self.trait_metadata(name, "to_json")(now[name], self)
+        for name in self._now.keys() & set(asked):
+            state[name] = custom_serializers["to_json"](self._now[name], self)
         return state

@@ -112,7 +112,7 @@ def test_a_difference_is_marked():
 
     explorer = collectives_explorer(run=wrong, job=measure)
     explorer.run()
-    assert "<b>MEASURED: 1 of 16 tiles differ</b>" in words(explorer)
+    assert "<b>1 of 16 tiles differ</b>" in words(explorer)
     assert explorer.summary.endswith("1 different")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import signal
 import threading
 from types import SimpleNamespace
 
@@ -13,7 +14,7 @@ import pytest
 from lablib.errors import UsageError
 from lablib.views import Badge
 from lablib.views.sketch import Sketch
-from lablib.widgets import Explorer, Scene, frame
+from lablib.widgets import Explorer, Scene, clicks, frame
 
 
 def scene(settings, measured):
@@ -210,7 +211,7 @@ def browser(monkeypatch):
     """Return a function that clicks as a browser does, so many seconds after noon by the browser's clock."""
     parent = {}
     kernel = SimpleNamespace(get_parent=lambda: parent)
-    monkeypatch.setattr(frame, "get_ipython", lambda: SimpleNamespace(kernel=kernel))
+    monkeypatch.setattr(clicks, "get_ipython", lambda: SimpleNamespace(kernel=kernel))
     noon = datetime.datetime(2000, 1, 1, 12, tzinfo=datetime.timezone.utc)
 
     def click(one, after_s):
@@ -237,6 +238,40 @@ def test_clicks_that_queued_up_during_a_run_are_dropped(browser, monkeypatch):
     assert ran == [100.0]
     browser(one, 6)
     assert ran == [100.0, 105.0]
+
+
+def test_a_click_on_another_thread_runs_on_the_main_one(monkeypatch):
+    waiting, threads = [], []
+    kernel = SimpleNamespace(get_parent=dict, io_loop=SimpleNamespace(add_callback=waiting.append))
+    monkeypatch.setattr(clicks, "get_ipython", lambda: SimpleNamespace(kernel=kernel))
+    one = explorer(run=lambda settings: threads.append(threading.current_thread()) or 7)
+    for _ in range(3):
+        subshell = threading.Thread(target=one.button.click)
+        subshell.start()
+        subshell.join(10)
+    assert threads == []
+    assert len(waiting) == 1  # two more clicks while it waits are dropped
+    waiting.pop()()
+    assert threads == [threading.main_thread()]
+    assert points(one) == (4, 14)
+    one.button.click()
+    assert len(threads) == 2
+
+
+def test_the_stop_button_reaches_whatever_runs():
+    def run(settings):
+        signal.raise_signal(signal.SIGINT)
+        return 7
+
+    ignored = signal.signal(signal.SIGINT, signal.SIG_IGN)  # as a kernel does between messages
+    try:
+        one = explorer(run=run)
+        one.run()
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, ignored)
+    assert one.error.startswith("stopped")
+    assert one.measured is None
 
 
 def test_clicks_without_a_browser_run_each_time():
