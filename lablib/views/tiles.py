@@ -97,21 +97,25 @@ def sketch(
 
 
 class _Labels:
-    """Collect all writing that is not in a tile: one trace for each style, since colours a word would be slow."""
+    """Collect all writing that is not in a tile: one trace for each style, styles for single words are slow."""
 
     def __init__(self, theme: Theme) -> None:
+        left, right = "middle right", "middle left"  # where the word lies, seen from its point
         self._styles = {
-            "head": (_HEAD_PX, theme.ink),
-            "plain": (TEXT_PX, theme.ink),
-            "small": (_SMALL_PX, theme.muted),
-            "right": (_SMALL_PX, theme.real),
-            "near": (_SMALL_PX, theme.emulated),
-            "wrong": (_SMALL_PX, _alarm(theme)),
+            "head": (_HEAD_PX, theme.ink, left),
+            "last head": (_HEAD_PX, theme.ink, right),
+            "plain": (TEXT_PX, theme.ink, left),
+            "number": (TEXT_PX, theme.ink, right),
+            "small": (_SMALL_PX, theme.muted, left),
+            "small number": (_SMALL_PX, theme.muted, right),
+            "right": (_SMALL_PX, theme.real, left),
+            "near": (_SMALL_PX, theme.emulated, left),
+            "wrong": (_SMALL_PX, _alarm(theme), left),
         }
-        self._words: dict[str, list[tuple[float, float, str, str]]] = {style: [] for style in self._styles}
+        self._words: dict[str, list[tuple[float, float, str]]] = {style: [] for style in self._styles}
 
-    def add(self, style: str, text: str, x: float, y: float, *, right: bool = False) -> None:
-        self._words[style].append((x, y, text, "middle left" if right else "middle right"))
+    def add(self, style: str, text: str, x: float, y: float) -> None:
+        self._words[style].append((x, y, text))
 
     def traces(self) -> list[dict[str, Any]]:
         return [
@@ -122,12 +126,12 @@ class _Labels:
                 "x": np.array([word[0] for word in self._words[style]]),
                 "y": np.array([word[1] for word in self._words[style]]),
                 "text": [word[2] for word in self._words[style]],
-                "textposition": [word[3] for word in self._words[style]],
+                "textposition": position,
                 "textfont": {"size": size, "color": colour},
                 "hoverinfo": "skip",
                 "cliponaxis": False,
             }
-            for style, (size, colour) in self._styles.items()
+            for style, (size, colour, position) in self._styles.items()
         ]
 
 
@@ -162,21 +166,21 @@ def _write_heads(labels: _Labels, placement: Placement, grid: Grid, step: int, m
         labels.add("head", f"<b>{head}</b>", grid.left[panel] - 4, 12)
         for line, text in enumerate(lines):
             labels.add(style, text, grid.left[panel] - 4, 36 + 19 * line)
-    labels.add("head", "<b>bytes</b>", grid.received_x, 12, right=True)
+    labels.add("last head", "<b>bytes</b>", grid.received_x, 12)
     for head, x in (("out", grid.sent_x), ("in", grid.received_x)):
-        labels.add("small", head, x, 55, right=True)
+        labels.add("small number", head, x, 55)
 
 
 def _write_rows(labels: _Labels, placement: Placement, grid: Grid) -> None:
     for rank, top in enumerate(grid.rows):
         role = tile_words.role(placement, rank)
-        style = "plain" if rank in placement.call.group else "small"
+        style, number = ("plain", "number") if rank in placement.call.group else ("small", "small number")
         middle = top + grid.tile_height / 2
         labels.add(style, f"<b>rank {rank}</b>", 14, middle - (9 if role else 0))
         if role:
             labels.add("small", role, 14, middle + 10)
         for x, counts in ((grid.sent_x, placement.sent), (grid.received_x, placement.received)):
-            labels.add(style, f"{counts[rank]:,}", x, middle, right=True)
+            labels.add(number, f"{counts[rank]:,}", x, middle)
 
 
 def _bodies(grid: Grid, theme: Theme, *, hatched: bool) -> dict[str, Any]:

@@ -183,30 +183,30 @@ class Explorer(ipywidgets.VBox):  # type: ignore[misc]
 
     def _turned(self, change: Any) -> None:
         with self._lock:
-            if self._muted:
-                return
-            if change["owner"] is self.step:
-                self._change(self._scene)
-            else:
-                self._redraw()
+            if not self._muted:
+                self._redraw(knobs=change["owner"] is not self.step)
 
-    def _redraw(self) -> None:
-        """Draw the knobs' values; on an error say it and leave the figure as it was."""
+    def _redraw(self, *, knobs: bool = True) -> None:
+        """Draw what knobs and step say; on an error say it and leave the figure as it was."""
         try:
-            self._prepare()
-            settings = self._settings()
-            self._change(self._draw(settings, self._measured.get(self._key(settings))))
+            scene = self._scene
+            if knobs:
+                self._prepare()
+                settings = self._settings()
+                scene = self._draw(settings, self._measured.get(self._key(settings)))
+            self._change(scene)
             self._tell("")
         except Exception as error:
             self._tell(f"{_words(error)}\nThe figure still shows the last call that works.")
 
     def _change(self, scene: Scene) -> None:
         """Set in the figure what is different, in one message to the browser."""
-        if scene.steps != self._scene.steps:
-            self._offer_steps(scene.steps)
-        sketch = scene.at(self.step.value)
+        is_other = scene.steps != self._scene.steps
+        sketch = scene.at(_middle(scene.steps) if is_other else self.step.value)
         self.figure.change(sketch.changes(self._sketch))
         self._scene, self._sketch = scene, sketch
+        if is_other:
+            self._offer_steps(scene.steps)
         self._say()
 
     def _prepare(self) -> None:
@@ -222,7 +222,7 @@ class Explorer(ipywidgets.VBox):  # type: ignore[misc]
         self._muted = True
         try:
             self.step.max = self.play.max = steps
-            self.step.value = self.play.value = (steps + 1) // 2
+            self.step.value = self.play.value = _middle(steps)
         finally:
             self._muted = False
 
@@ -248,6 +248,10 @@ class Explorer(ipywidgets.VBox):  # type: ignore[misc]
 
     def __repr__(self) -> str:
         return f"Explorer({self.summary})"
+
+
+def _middle(steps: int) -> int:
+    return (steps + 1) // 2
 
 
 def _words(error: BaseException) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from copy import deepcopy
 from typing import Any
 
+import numpy as np
 import plotly.graph_objects as go
 from plotly.serializers import custom_serializers
 
@@ -35,7 +36,9 @@ class LiveFigure(go.FigureWidget):  # type: ignore[misc]
         """Set some properties, in one message to the browser; see `Sketch.changes`."""
         changes = list(changes)
         for number, path, value in changes:
-            put(self._now["_widget_layout"] if number is None else self._now["_widget_data"][number], path, value)
+            told = self._now["_widget_layout"] if number is None else self._now["_widget_data"][number]
+            # what travels as bytes must lie in one piece
+            put(told, path, np.ascontiguousarray(value) if isinstance(value, np.ndarray) else value)
         self.send_state([*self._now])  # first: the browser reports back what differs from this
         with self.batch_update():
             for number, path, value in changes:

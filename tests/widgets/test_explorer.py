@@ -85,6 +85,19 @@ def test_a_wrong_choice_is_explained_and_the_last_good_figure_stays():
     assert points(one) == (3, 200)
 
 
+def test_an_error_while_the_figure_changes_leaves_steps_and_picture_in_step(monkeypatch):
+    one = explorer()
+    with monkeypatch.context() as patch:
+        patch.setattr(type(one.figure), "change", lambda *_: 1 / 0)
+        one.knobs["count"].value = 9
+    assert "ZeroDivisionError" in one.error
+    assert (one.step.value, one.step.max, points(one)) == (2, 4, (4, 200))
+    one.step.value = 1
+    assert (one.error, points(one)) == ("", (4, 100))
+    one.knobs["count"].value = 10
+    assert (one.error, one.step.max, points(one)) == ("", 10, (10, 500))
+
+
 def test_a_bug_of_ours_shows_where_it_happened():
     one = explorer()
     one.knobs["count"].value = 14

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipywidgets
+import numpy as np
 import plotly.graph_objects as go
 import pytest
 
@@ -44,6 +45,13 @@ def test_the_first_message_has_the_whole_figure(sent):
 def test_plotly_still_needs_this(sent):
     go.FigureWidget(FIGURE)
     assert sent[0]["_widget_data"] == []
+
+
+def test_numbers_travel_in_one_piece(sent):
+    figure = LiveFigure(FIGURE)
+    figure.change([(0, "y", np.arange(6.0).reshape(3, 2).T[0])])
+    buffer = figure.get_state()["_widget_data"][0]["y"]["buffer"]
+    assert (buffer.contiguous, buffer.tolist()) == (True, [0, 2, 4])
 
 
 def test_a_view_that_is_made_later_shows_the_present_figure(sent):
