@@ -237,7 +237,7 @@ def wrapped(values: tuple[int | float, ...], columns: int, lines: int) -> list[s
     if len(rows) <= max(1, lines):
         return rows
     *kept, last = rows[: max(1, lines)]
-    while last and len(last) + 1 > columns:
+    while last and len(last) + 2 > columns:  # … is as wide as two digits
         last = last.rpartition(" ")[0]
     return [*kept, f"{last}…"]
 

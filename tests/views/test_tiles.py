@@ -261,7 +261,8 @@ def test_long_numbers_are_rounded_until_they_fit(value, columns, text):
 
 def test_values_wrap_and_say_when_some_are_left_out():
     assert wrapped((1, 2, 3), 3, 2) == ["1 2", "3"]
-    assert wrapped((10, 11, 12, 13), 3, 2) == ["10", "11…"]
+    assert wrapped((10, 11, 12, 13), 3, 2) == ["10", "…"]
+    assert wrapped((10, 11, 12, 13), 4, 2) == ["10", "11…"]
     assert wrapped((), 3, 2) == []
 
 
