@@ -1,0 +1,1 @@
+"""Numbers and tables from a trace: overlap, waits, buckets, comparison; no colours."""

@@ -1,0 +1,5 @@
+"""What happened on the ranks: plain facts, on one clock, in integer nanoseconds and bytes."""
+
+from lablib.trace.spans import Kind, Span, Trace
+
+__all__ = ["Kind", "Span", "Trace"]
