@@ -25,6 +25,7 @@ from typing import Any
 import cloudpickle
 
 from lablib.engine import homes, tensors
+from lablib.engine.kinds import kind_of
 from lablib.errors import UsageError
 
 _LARGE_NBYTES = 10 * 1024**2
@@ -47,7 +48,7 @@ def check_callable(fn: object, verb: str) -> None:
     """Raise UsageError unless ``fn`` is something that a rank can call and that returns a value."""
     if not callable(fn):
         hint = f"; write {verb}(fn, {_short(fn)}) and give the function first" if not inspect.isgenerator(fn) else ""
-        raise UsageError(f"{verb} needs a function to run on each rank, not {_kind(fn)}{hint}")
+        raise UsageError(f"{verb} needs a function to run on each rank, not {kind_of(fn)}{hint}")
     inner = _inner(fn)
     if inspect.isgeneratorfunction(inner):
         raise UsageError(
@@ -179,13 +180,13 @@ def _what_cannot_travel(fn: Callable[..., Any], args: tuple[Any, ...], error: Ex
         reason = _why_not(value)
         if reason is not None:
             return (
-                f"{owner} uses the variable `{name}` ({_kind(value)}), which cannot be sent to the ranks: {reason}; "
+                f"{owner} uses the variable `{name}` ({kind_of(value)}), which cannot be sent to the ranks: {reason}; "
                 f"create it inside {owner}, or pass what it holds as plain values"
             )
     for index, value in enumerate(args):
         reason = _why_not(value)
         if reason is not None:
-            return f"argument {index + 1} of {_name(fn)} ({_kind(value)}) cannot be sent to the ranks: {reason}"
+            return f"argument {index + 1} of {_name(fn)} ({kind_of(value)}) cannot be sent to the ranks: {reason}"
     return f"{_name(fn)} cannot be sent to the ranks: {_one_line(error)}"
 
 
@@ -263,15 +264,6 @@ def _inner(fn: Any) -> Any:
 
 def _name(fn: Any) -> str:
     return getattr(_inner(fn), "__name__", type(fn).__name__)
-
-
-def _kind(value: object) -> str:
-    if value is None:
-        return "None"
-    if inspect.isgenerator(value):
-        return "a generator"
-    name = type(value).__qualname__
-    return f"{'an' if name[0].lower() in 'aeiou' else 'a'} {name}"
 
 
 def _short(value: object) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 import cloudpickle
 
 from lablib.engine import homes, tensors
+from lablib.engine.kinds import kind_of
 from lablib.errors import UsageError
 
 _SHARDED = {
@@ -49,7 +50,7 @@ def pack(value: object) -> bytes:
     except Exception as error:
         where, part = _first_that_fails(value)
         raise UsageError(
-            f"the function returned {_kind(part)}{where}, which cannot leave the rank; {_cure(part, error)}"
+            f"the function returned {kind_of(part)}{where}, which cannot leave the rank; {_cure(part, error)}"
         ) from error
     return buffer.getvalue()
 
@@ -112,8 +113,3 @@ def _cure(part: object, error: Exception) -> str:
         return "return a list of what it yields"
     first, *_ = str(error).strip().splitlines() or [""]
     return f"return plain values or tensors ({type(error).__name__}: {first})"
-
-
-def _kind(value: object) -> str:
-    name = type(value).__qualname__
-    return f"{'an' if name[0].lower() in 'aeiou' else 'a'} {name}"
