@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.utils._python_dispatch import TorchDispatchMode
 
 
 class NotInThisTorch(RuntimeError):
@@ -59,3 +60,39 @@ def unbox_group(boxed: Any) -> dist.ProcessGroup:
 def groups_made() -> int:
     """Return how many process groups this process has made so far."""
     return dist.distributed_c10d._world.group_count
+
+
+def ddp_buckets(ddp: Any) -> list[tuple[int, tuple[str, ...], int]]:
+    """Return the buckets that DDP's reducer has now, as (index, parameter names, bytes of its buffer).
+
+    Call it after forward, which is where the reducer rebuilds them, and never while it reduces, where it holds a lock.
+
+    Args:
+        ddp: the DistributedDataParallel module; the names are those that its inner module gives.
+
+    Raises:
+        NotInThisTorch: the private name is missing.
+        RuntimeError: a sparse gradient's bucket has no buffer before its first reduction.
+    """
+    names = {id(parameter): name for name, parameter in ddp.module.named_parameters()}
+    try:
+        read = ddp.reducer._get_zeros_like_grad_buckets
+    except AttributeError as error:
+        raise NotInThisTorch("Reducer._get_zeros_like_grad_buckets") from error
+    with _Shapes():
+        buckets = read()
+    return [
+        (
+            bucket.index(),
+            tuple(names[id(parameter)] for parameter in bucket.parameters()),
+            bucket.buffer().numel() * bucket.buffer().element_size(),
+        )
+        for bucket in buckets
+    ]
+
+
+class _Shapes(TorchDispatchMode):
+    """Let torch make tensors without memory: the reducer would fill as many bytes with zeros as it has in buckets."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return func(*args, **{**(kwargs or {}), "device": "meta"})
