@@ -79,7 +79,7 @@ def ddp_buckets(ddp: Any) -> list[tuple[int, tuple[str, ...], int]]:
         read = ddp.reducer._get_zeros_like_grad_buckets
     except AttributeError as error:
         raise NotInThisTorch("Reducer._get_zeros_like_grad_buckets") from error
-    with _Shapes():
+    with _Shapes():  # type: ignore[no-untyped-call]
         buckets = read()
     return [
         (
@@ -91,7 +91,7 @@ def ddp_buckets(ddp: Any) -> list[tuple[int, tuple[str, ...], int]]:
     ]
 
 
-class _Shapes(TorchDispatchMode):
+class _Shapes(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Let torch make tensors without memory: the reducer would fill as many bytes with zeros as it has in buckets."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
