@@ -9,11 +9,14 @@ from lablib.engine.launch import Cluster, run, run_script, spawn, warm_up
 from lablib.engine.result import Run
 from lablib.engine.whoami import device
 from lablib.errors import LabError, RankFailed, RankLost, RunError, RunTimeout, TraceError, UsageError
+from lablib.links import Link
 from lablib.notebook.expect import expect
+from lablib.trace.recorder import span
 
 __all__ = [
     "Cluster",
     "LabError",
+    "Link",
     "RankFailed",
     "RankLost",
     "Run",
@@ -25,6 +28,7 @@ __all__ = [
     "expect",
     "run",
     "run_script",
+    "span",
     "spawn",
     "warm_up",
 ]

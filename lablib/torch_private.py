@@ -57,6 +57,27 @@ def unbox_group(boxed: Any) -> dist.ProcessGroup:
     return dist.ProcessGroup.unbox(boxed)
 
 
+def work_in(result: Any) -> dist.Work | None:
+    """Return the work in what an operator returned, or None where there is none."""
+    last = result[-1] if isinstance(result, (tuple, list)) and result else result
+    return dist.Work.unbox(last) if isinstance(last, torch.ScriptObject) else None
+
+
+def with_work(result: Any, work: dist.Work) -> Any:
+    """Return what an operator returned with another work in it."""
+    return (*result[:-1], work.boxed()) if isinstance(result, (tuple, list)) else work.boxed()
+
+
+def when_done(work: dist.Work, then: Callable[[], None]) -> bool:
+    """Call ``then`` when the work's future is done; return False where it has none (gloo's send and recv)."""
+    try:
+        future = work.get_future()
+    except RuntimeError:
+        return False
+    future.add_done_callback(lambda _: then())
+    return True
+
+
 def groups_made() -> int:
     """Return how many process groups this process has made so far."""
     return dist.distributed_c10d._world.group_count
@@ -89,6 +110,16 @@ def ddp_buckets(ddp: Any) -> list[tuple[int, tuple[str, ...], int]]:
         )
         for bucket in buckets
     ]
+
+
+def ddp_has_rebuilt(ddp: Any) -> bool:
+    """Return whether DDP's reducer has rebuilt its buckets in the order in which gradients became ready."""
+    return bool(getattr(ddp, "_has_rebuilt_buckets", False))
+
+
+def ddp_has_hook(ddp: Any) -> bool:
+    """Return whether a communication hook stands in the place of DDP's all_reduce."""
+    return bool(getattr(ddp, "_comm_hooks", ()))
 
 
 class _Shapes(TorchDispatchMode):  # type: ignore[no-untyped-call]

@@ -146,13 +146,14 @@ class RankProcess:
         inherited: Any = forkserver._forkserver
         os.close(inherited._forkserver_alive_fd)  # kept, it would keep the server alive after the kernel's death
         inherited._forkserver_alive_fd = None
-        control, output, stacks, logbook, *listener = inherited.get_inherited_fds()
+        control, output, stacks, logbook, cards, *listener = inherited.get_inherited_fds()
         seat = replace(
             self.seat,
             control=control,
             output=output,
             stacks=stacks,
             logbook=logbook,
+            cards=cards,
             listener=listener[0] if listener else None,
         )
         from lablib.engine import worker
@@ -257,7 +258,7 @@ def wait_for_news(births: list[Birth], timeout_s: float) -> None:
 
 
 def _descriptors(seat: Seat) -> list[int]:
-    always = [seat.control, seat.output, seat.stacks, seat.logbook]
+    always = [seat.control, seat.output, seat.stacks, seat.logbook, seat.cards]
     return always if seat.listener is None else [*always, seat.listener]
 
 

@@ -14,11 +14,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from lablib.engine import births, cargo, diagnosis, listener, parent, surroundings, values, wire
-from lablib.engine.options import Options
+from lablib.engine.options import NO_EXTRAS, Extras, Options
 from lablib.engine.result import Run
 from lablib.engine.stop import StopButton
 from lablib.engine.team import Team
 from lablib.errors import RankFailed, UsageError
+from lablib.trace.spans import Trace
 
 _START = {"forkserver": "starting ranks (once, about 3 s)", "spawn": "starting ranks (some seconds for each)"}
 _one_run = threading.Lock()
@@ -34,6 +35,7 @@ class Call:
         variables: the environment variables of each rank.
         group: the default process group is made.
         timeout_s: seconds from the moment when every rank has begun the function.
+        extras: recording, and the network.
     """
 
     options: Options
@@ -41,11 +43,15 @@ class Call:
     variables: surroundings.Variables
     group: bool
     timeout_s: float
+    extras: Extras
 
     def jobs(self, port: int) -> list[wire.Job]:
         """Return the job of each rank."""
         around = surroundings.of_each_rank(self.options, port=port, variables=self.variables, group=self.group)
-        return [wire.Job(parcel, own) for parcel, own in zip(self.parcels, around, strict=True)]
+        return [
+            wire.Job(parcel, own, self.extras.record, self.extras.link)
+            for parcel, own in zip(self.parcels, around, strict=True)
+        ]
 
     @property
     def about(self) -> str:
@@ -63,6 +69,7 @@ def prepare(
     group: bool = True,
     rank_first: bool = False,
     timeout_s: float | None = None,
+    extras: Extras = NO_EXTRAS,
 ) -> Call:
     """Pack a function for the ranks.
 
@@ -74,7 +81,7 @@ def prepare(
         parcels = [cargo.pack(fn, (rank, *args), label_of=label_of) for rank in range(options.world_size)]
     else:
         parcels = [cargo.pack(fn, args, label_of=label_of)] * options.world_size
-    return Call(options, parcels, variables, group, options.timeout_s if timeout_s is None else timeout_s)
+    return Call(options, parcels, variables, group, options.timeout_s if timeout_s is None else timeout_s, extras)
 
 
 def on_new_ranks(verb: str, options: Options, fn: Callable[..., Any], args: tuple[Any, ...], **how: Any) -> Run:
@@ -135,6 +142,8 @@ def carry_out(call: Call, team: Team, stop: StopButton, *, begun: float) -> tupl
     start = _START[call.options.start_method]
     warm = call.options.start_method == "forkserver" and births.is_warm()
     told.started(call.options.world_size, call.about, "" if warm else start)
+    if call.extras.link is not None:
+        team.free_cards()
     outcome = parent.conduct(team, call.jobs(team.port), told, stop, timeout_s=call.timeout_s)
     evidence = _evidence(team, outcome)
     with stop.at_once():  # what a learner's class does when it is rebuilt may take any time
@@ -147,6 +156,7 @@ def carry_out(call: Call, team: Team, stop: StopButton, *, begun: float) -> tupl
         reason=call.options.choice.reason,
         seconds=time.perf_counter() - begun,
         pids=[member.hello.pid if member.hello else 0 for member in team.members],
+        trace=_trace(call, outcome) if call.extras.record else None,
     )
     told.done(run)
     if outcome.interrupted:
@@ -159,6 +169,20 @@ def carry_out(call: Call, team: Team, stop: StopButton, *, begun: float) -> tupl
         unreadable.run = run
         raise unreadable
     return run, all(progress.done is not None and progress.done.reusable for progress in outcome.progress)
+
+
+def _trace(call: Call, outcome: parent.Outcome) -> Trace:
+    """Return what all ranks recorded that could still tell."""
+    reports = [progress.done or progress.failure for progress in outcome.progress]
+    recorded = [report.recorded for report in reports if report is not None]
+    return Trace.of_spans(
+        (span for one in recorded for span in one.spans),
+        world_size=call.options.world_size,
+        truth="emulated" if any(one.emulated for one in recorded) else "real",
+        backend=call.options.choice.backend if call.group else None,
+        device=call.options.choice.device,
+        wall_offset_ns=time.time_ns() - time.perf_counter_ns(),
+    )
 
 
 def _evidence(team: Team, outcome: parent.Outcome) -> list[diagnosis.Evidence]:

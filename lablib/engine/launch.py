@@ -21,11 +21,12 @@ from typing import Any
 from lablib.engine import births, cargo, whoami
 from lablib.engine import surroundings as around
 from lablib.engine.call import Call, carry_out, on_new_ranks, only_run, prepare
-from lablib.engine.options import Options, checked_timeout
+from lablib.engine.options import Extras, Options, checked_timeout
 from lablib.engine.result import Run
 from lablib.engine.stop import StopButton
 from lablib.engine.team import Team
 from lablib.errors import UsageError
+from lablib.links import Link
 
 
 def warm_up() -> None:
@@ -41,6 +42,8 @@ def run(
     backend: str | None = None,
     device: str | None = None,
     timeout: float = 60.0,
+    record: bool = False,
+    link: Link | None = None,
     group: bool = True,
     start_method: str | None = None,
 ) -> Run:
@@ -54,6 +57,8 @@ def run(
         backend: ``nccl`` or ``gloo``; left out, NCCL where each rank can have a GPU of its own, gloo otherwise.
         device: ``cuda`` or ``cpu``; left out, what the backend needs.
         timeout: seconds from the moment when every rank has begun ``fn``.
+        record: keep what happens on the ranks as the run's ``trace``.
+        link: let the ranks see a slower network; on the CPU only.
         group: make the default process group; without it the ranks have the environment only.
         start_method: ``forkserver`` or ``spawn``; left out, the best this host has.
 
@@ -63,7 +68,8 @@ def run(
     """
     options = Options.checked("run", world_size, backend, device, timeout, start_method)
     cargo.check_callable(fn, "run")
-    return on_new_ranks("run", options, fn, args, group=group)
+    extras = Extras.checked(record, link, device=options.choice.device)
+    return on_new_ranks("run", options, fn, args, group=group, extras=extras)
 
 
 def spawn(
@@ -111,24 +117,28 @@ def run_script(
     backend: str | None = None,
     device: str | None = None,
     timeout: float = 60.0,
+    record: bool = False,
+    link: Link | None = None,
 ) -> Run:
     """Run a script on new ranks in torchrun's environment, as ``torchrun --standalone script args`` does.
 
     Args:
         path: the script; it makes its own process group.
         args: its command line.
-        world_size, backend, device, timeout: as for `run`; the backend chosen here only decides the device.
+        world_size, timeout, record, link: as for `run`.
+        backend, device: as for `run`; the backend chosen here only decides the device.
 
     Raises:
         UsageError: there is no such script.
         RankFailed, RankLost, RunTimeout: it went wrong on the ranks.
     """
     options = Options.checked("run_script", world_size, backend, device, timeout, None)
+    extras = Extras.checked(record, link, device=options.choice.device)
     script = Path(path).expanduser().absolute()
     if not script.is_file():
         raise UsageError(f"there is no script {script}")
     job = functools.partial(_run_as_main, str(script), [str(arg) for arg in args])
-    return on_new_ranks("run_script", options, job, (), group=False)
+    return on_new_ranks("run_script", options, job, (), group=False, extras=extras)
 
 
 def _run_as_main(script: str, args: list[str]) -> None:
@@ -174,12 +184,20 @@ class Cluster:
         """Return the number of ranks."""
         return self._options.world_size
 
-    def run(self, fn: Callable[..., Any], *args: Any, timeout: float | None = None) -> Run:
+    def run(
+        self,
+        fn: Callable[..., Any],
+        *args: Any,
+        timeout: float | None = None,
+        record: bool = False,
+        link: Link | None = None,
+    ) -> Run:
         """Run ``fn(*args)`` on this cluster's ranks; see `run`.
 
         Args:
             fn, args: as for `run`.
             timeout: seconds; left out, the cluster's own.
+            record, link: as for `run`.
 
         Raises:
             UsageError: the cluster is closed, or the call cannot work.
@@ -190,9 +208,10 @@ class Cluster:
             raise UsageError("this Cluster is closed; make a new one with Cluster(world_size)")
         cargo.check_callable(fn, "Cluster.run")
         timeout_s = None if timeout is None else checked_timeout(timeout)
+        extras = Extras.checked(record, link, device=self._options.choice.device)
         begun = time.perf_counter()
         with StopButton() as stop, only_run("Cluster.run"):
-            call = prepare(self._options, fn, args, timeout_s=timeout_s)
+            call = prepare(self._options, fn, args, timeout_s=timeout_s, extras=extras)
             if not self._team.intact:
                 self._renew()
             try:

@@ -9,9 +9,7 @@ is made of. The last 64 calls are kept.
 from __future__ import annotations
 
 import mmap
-import os
 import struct
-import tempfile
 from dataclasses import dataclass
 
 _HEADER = struct.Struct("<Q")
@@ -50,17 +48,6 @@ class Entry:
     def ranks(self) -> list[int]:
         """Return the global ranks in the group."""
         return [rank for rank in range(63) if self.members >> rank & 1]
-
-
-def create() -> int:
-    """Return the file descriptor of an empty logbook that leaves no file behind."""
-    if hasattr(os, "memfd_create"):
-        descriptor = os.memfd_create("lablib-logbook")
-    else:
-        with tempfile.TemporaryFile() as file:
-            descriptor = os.dup(file.fileno())
-    os.ftruncate(descriptor, NBYTES)
-    return descriptor
 
 
 class Logbook:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from lablib.engine import backend as backends
 from lablib.engine import births, whoami
 from lablib.errors import UsageError
+from lablib.links import Link
 
 _MAX_RANKS_VARIABLE = "LABLIB_MAX_RANKS"
 _MAX_RANKS = 16
@@ -88,3 +89,34 @@ def checked_timeout(timeout: object) -> float:
     if math.isnan(seconds) or not 0 < seconds <= _MAX_TIMEOUT_S:
         raise UsageError(f"timeout={timeout!r} is not a positive number of seconds (a week at most)")
     return seconds
+
+
+@dataclass(frozen=True)
+class Extras:
+    """What a call asks for beside its function.
+
+    Args:
+        record: keep a trace.
+        link: the network that the ranks shall see; None for the real one.
+    """
+
+    record: bool = False
+    link: Link | None = None
+
+    @classmethod
+    def checked(cls, record: object, link: object, *, device: str) -> Extras:
+        """Return the extras of a call.
+
+        Raises:
+            UsageError: they are no such thing, or this device cannot have them.
+        """
+        if not isinstance(record, bool):
+            raise UsageError(f"record={record!r} is neither True nor False")
+        if link is not None and not isinstance(link, Link):
+            raise UsageError(f"link={link!r} is not a lablib.Link, such as Link(latency_ms=1, bandwidth_mib_s=100)")
+        if link is not None and device != "cpu":
+            raise UsageError("link= emulates a network between ranks on the CPU only; add device='cpu', backend='gloo'")
+        return cls(record, link)
+
+
+NO_EXTRAS = Extras()

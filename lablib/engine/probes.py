@@ -53,12 +53,14 @@ _OPS = {
     "recv_": _Op("recv", peer=2),
     "recv_any_source_": _Op("recv"),
 }
+Carry = Callable[[str, dict[str, Any], Callable[[], Any]], Any]
 _HIDDEN = tuple(str(Path(module.__file__ or "").parent) for module in (torch, sys.modules["lablib"]))
 
 _installed: list[Any] = []
 _logbook: Logbook | None = None
-_sequences: Counter[tuple[str, str, int]] = Counter()
-_members: dict[str, int] = {}
+_carry: Carry | None = None
+_sequences: Counter[tuple[str, str, int | None]] = Counter()
+_members: dict[str, tuple[int, ...]] = {}
 
 
 def install() -> None:
@@ -77,10 +79,16 @@ def remove() -> None:
         torch_private.release(_installed.pop())
 
 
-def attach(book: Logbook) -> None:
-    """Note the calls of the job that begins in this logbook."""
-    global _logbook
+def attach(book: Logbook, carry: Carry | None = None) -> None:
+    """Note the calls of the job that begins in this logbook.
+
+    Args:
+        book: where a hang report finds them.
+        carry: carries a call out: it is given the operation's name, the facts of its span and the way to the backend.
+    """
+    global _logbook, _carry
     book.clear()
+    _carry = carry
     _sequences.clear()
     _members.clear()
     _logbook = book
@@ -88,45 +96,57 @@ def attach(book: Logbook) -> None:
 
 def detach() -> None:
     """Note nothing more."""
-    global _logbook
-    _logbook = None
+    global _logbook, _carry
+    _logbook = _carry = None
 
 
 def _probe(op: _Op, go_on: Callable[..., Any]) -> Callable[..., Any]:
     def call(keyset: Any, *args: Any, **kwargs: Any) -> Any:
-        if _logbook is not None:
-            _note(_logbook, op, args)
-        return go_on(keyset, *args, **kwargs)
+        if _logbook is None:
+            return go_on(keyset, *args, **kwargs)
+        facts = _facts(op, args)
+        _logbook.note(
+            op=op.name,
+            group=facts["group"],
+            members=sum(1 << rank for rank in facts["ranks"] if rank < 63),
+            sequence=facts["sequence"],
+            nbytes=facts["nbytes"],
+            peer=logbook.NO_PEER if facts["peer"] is None else facts["peer"],
+            line=facts["line"],
+            file=facts["file"],
+        )
+        if _carry is None:
+            return go_on(keyset, *args, **kwargs)
+        return _carry(op.name, facts, partial(go_on, keyset, *args, **kwargs))
 
     return call
 
 
-def _note(book: Logbook, op: _Op, args: tuple[Any, ...]) -> None:
+def _facts(op: _Op, args: tuple[Any, ...]) -> dict[str, Any]:
+    """Return the arguments of the call's span, apart from its times."""
     group = torch_private.unbox_group(args[op.group])
-    peer = logbook.NO_PEER if op.peer is None else args[op.peer]
     name = group.group_name
-    counted = (name, op.name, peer) if op.name in ("send", "recv") else (name, "", logbook.NO_PEER)
+    if name not in _members:
+        _members[name] = tuple(dist.get_process_group_ranks(group))
+    ranks = _members[name]
+    peer = None if op.peer is None else ranks[args[op.peer]]
+    counted = (name, op.name, peer) if op.name in ("send", "recv") else (name, "", None)
     _sequences[counted] += 1
     file, line = _learner_line(sys._getframe(2))
-    book.note(
-        op=op.name,
-        group=name,
-        members=_members.get(name) or _members.setdefault(name, _mask(group)),
-        sequence=_sequences[counted],
-        nbytes=0 if op.tensors is None else _nbytes(args[op.tensors]),
-        peer=peer,
-        line=line,
-        file=file,
-    )
-
-
-def _mask(group: Any) -> int:
-    return sum(1 << rank for rank in dist.get_process_group_ranks(group) if rank < 63)
+    return {
+        "group": name,
+        "ranks": ranks,
+        "sequence": _sequences[counted],
+        "nbytes": 0 if op.tensors is None else _nbytes(args[op.tensors]),
+        "peer": peer,
+        "file": file,
+        "line": line,
+    }
 
 
 def _nbytes(tensors: Any) -> int:
     if isinstance(tensors, torch.Tensor):
-        return tensors.nbytes
+        return tensors.numel() * tensors.element_size()  # a sparse tensor has no nbytes
     return sum(_nbytes(part) for part in tensors)
 
 

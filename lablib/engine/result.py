@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from lablib.trace.spans import Trace
+
 
 @dataclass(frozen=True)
 class Run:
@@ -19,6 +21,7 @@ class Run:
         reason: why this backend and device, in words.
         seconds: wall-clock time of the whole call.
         pids: process id of each rank.
+        trace: what was recorded on the ranks, with ``record=True``; None without.
     """
 
     values: list[Any]
@@ -28,6 +31,7 @@ class Run:
     reason: str
     seconds: float
     pids: list[int] = field(repr=False)
+    trace: Trace | None = field(default=None, repr=False)
 
     @property
     def world_size(self) -> int:

@@ -4,6 +4,7 @@
     parent ◄─ output  (pipe)          ◄── file descriptors 1 and 2 ──      rank
              stacks  (pipe)           ◄── faulthandler, on SIGUSR1 ──
              logbook (shared memory)  ◄── collectives as they begin ──
+             cards   (shared memory)      between ranks: the emulated network
              news    (birth)          ◄── process id, exit code ── fork server
 
 Nobody but the parent kills a rank, except that a rank goes when its parent does.
@@ -18,7 +19,7 @@ import socket
 import time
 from typing import Any
 
-from lablib.engine import births, logbook, wire
+from lablib.engine import births, card, logbook, shared, wire
 from lablib.engine.logbook import Logbook
 from lablib.engine.tail import Tail
 
@@ -26,12 +27,12 @@ from lablib.engine.tail import Tail
 class Member:
     """One rank as its parent holds it."""
 
-    def __init__(self, rank: int, world_size: int, listener: socket.socket, start_method: str) -> None:
+    def __init__(self, rank: int, world_size: int, listener: socket.socket, cards: int, start_method: str) -> None:
         self.rank = rank
         mine, theirs = socket.socketpair()
         output_read, output_write = os.pipe()
         stacks_read, stacks_write = os.pipe()
-        book = logbook.create()
+        book = shared.create(logbook.NBYTES)
         self.channel = wire.Channel(mine)
         self.output = Tail(output_read)
         self.stacks = Tail(stacks_read)
@@ -44,6 +45,7 @@ class Member:
             output=output_write,
             stacks=stacks_write,
             logbook=book,
+            cards=cards,
             listener=listener.fileno() if rank == 0 else None,
             port=listener.getsockname()[1],
             parent=os.getpid(),
@@ -118,6 +120,7 @@ class Team:
         self.closed = False
         self._forked = start_method == "forkserver"
         births.check_room(world_size)
+        self._cards = shared.create(card.NBYTES)
         listener = socket.socket()
         try:
             listener.bind(("127.0.0.1", 0))
@@ -125,12 +128,16 @@ class Team:
             listener.set_inheritable(False)
             self.port: int = listener.getsockname()[1]
             for rank in range(world_size):
-                self.members.append(Member(rank, world_size, listener, start_method))
+                self.members.append(Member(rank, world_size, listener, self._cards, start_method))
         except BaseException:
             self.close()
             raise
         finally:
             listener.close()
+
+    def free_cards(self) -> None:
+        """Make the emulated network free, before a job that uses it."""
+        card.clear(self._cards)
 
     @property
     def intact(self) -> bool:
@@ -147,6 +154,7 @@ class Team:
         if self.closed:
             return
         self.closed = True
+        os.close(self._cards)
         for member in self.members:
             member.close()
         deadline = time.monotonic() + wait_s

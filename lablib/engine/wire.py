@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from lablib.engine.cargo import Parcel
+from lablib.links import Link
+from lablib.trace.spans import Span
 
 _LENGTH = struct.Struct("<Q")
 _CHUNK = 1 << 20
@@ -27,7 +29,7 @@ class Seat:
 
     Args:
         rank, world_size: its place in the job; every rank is on this host, so the local rank is the same.
-        control, output, stacks, logbook: file descriptors that the rank inherits.
+        control, output, stacks, logbook, cards: file descriptors that the rank inherits.
         listener: the rendezvous socket, on rank 0 only.
         port: the rendezvous port on 127.0.0.1.
         parent: process id of the parent: the fork server, or the kernel itself for a spawned rank.
@@ -40,6 +42,7 @@ class Seat:
     output: int
     stacks: int
     logbook: int
+    cards: int
     listener: int | None
     port: int
     parent: int
@@ -61,10 +64,12 @@ class Surroundings:
 
 @dataclass(frozen=True)
 class Job:
-    """One call for a rank."""
+    """One call for a rank; ``link`` is the network that it shall see, None for the real one."""
 
     parcel: Parcel
     surroundings: Surroundings
+    record: bool = False
+    link: Link | None = None
 
 
 @dataclass(frozen=True)
@@ -88,11 +93,20 @@ class Go:
 
 
 @dataclass(frozen=True)
+class Recorded:
+    """What a rank recorded, and whether any length in it was made up."""
+
+    spans: tuple[Span, ...] = ()
+    emulated: bool = False
+
+
+@dataclass(frozen=True)
 class Done:
     """The function returned; ``reusable`` is false where it left a thread, a child or a changed group behind."""
 
     payload: bytes
     reusable: bool
+    recorded: Recorded = Recorded()
 
 
 @dataclass(frozen=True)
@@ -118,6 +132,7 @@ class Failed:
         at_ns: when it was caught, on the host's monotonic clock.
         refused: the *value* was refused, not the function.
         background: its notes and what it was caused by, a line each.
+        recorded: what was recorded until then.
     """
 
     kind: str
@@ -128,6 +143,7 @@ class Failed:
     at_ns: int
     refused: bool = False
     background: tuple[str, ...] = ()
+    recorded: Recorded = Recorded()
 
 
 class Channel:

@@ -35,6 +35,7 @@ from torch.distributed.rendezvous import TCPStore  # type: ignore[attr-defined]
 from lablib import torch_private
 from lablib.engine import cargo, probes, values, whoami, wire
 from lablib.engine.logbook import Logbook
+from lablib.engine.recording import Recording
 from lablib.errors import UsageError
 
 _OPENED_BY_A_FIRST_JOB = (
@@ -110,25 +111,41 @@ def _perform(
     job: wire.Job, seat: wire.Seat, group: _Group, book: Logbook, control: socket.socket
 ) -> wire.Done | wire.Failed:
     refused = False
+    recorded = wire.Recorded()
     try:
         _arrange(job.surroundings, seat)
         before = _threads_and_children()
         fresh = group.make(job.surroundings)
-        probes.attach(book)
+        recording = _recording(job, seat)
+        probes.attach(book, None if recording is None else recording.carry)
         fn, args = cargo.unpack(job.parcel)
         _say(control, wire.Ready(waits=fresh))
         if fresh and wire.read(control) is None:
             os._exit(0)
-        value = fn(*args)
+        try:
+            if recording is not None:
+                recording.start()
+            value = fn(*args)
+        finally:
+            if recording is not None:
+                recorded = wire.Recorded(*recording.stop())
         refused = True
         payload = values.pack(value)
         del value, fn, args
-        report: wire.Done | wire.Failed = wire.Done(payload, group.untouched() and _threads_and_children() == before)
+        report: wire.Done | wire.Failed = wire.Done(
+            payload, group.untouched() and _threads_and_children() == before, recorded
+        )
     except BaseException as error:  # SystemExit and KeyboardInterrupt end the function, not the report
-        report = _failure(error, refused=refused and isinstance(error, UsageError))
+        report = _failure(error, refused=refused and isinstance(error, UsageError), recorded=recorded)
     probes.detach()
     _flush_output()
     return report
+
+
+def _recording(job: wire.Job, seat: wire.Seat) -> Recording | None:
+    if not job.record and job.link is None:
+        return None
+    return Recording(seat.rank, record=job.record, link=job.link, cards=seat.cards, device=job.surroundings.device)
 
 
 def _arrange(surroundings: wire.Surroundings, seat: wire.Seat) -> None:
@@ -201,7 +218,7 @@ def _threads_and_children() -> tuple[set[int | None], set[int | None]]:
     return threads, {child.pid for child in multiprocessing.active_children()}
 
 
-def _failure(error: BaseException, *, refused: bool) -> wire.Failed:
+def _failure(error: BaseException, *, refused: bool, recorded: wire.Recorded) -> wire.Failed:
     at_ns = time.monotonic_ns()
     summary = traceback.TracebackException.from_exception(error)
     frames = tuple(
@@ -218,6 +235,7 @@ def _failure(error: BaseException, *, refused: bool) -> wire.Failed:
         at_ns=at_ns,
         refused=refused,
         background=tuple(_background(error)),
+        recorded=recorded,
     )
 
 

@@ -6,7 +6,6 @@ The current recorder is this rank's own. Where there is none, `span` marks nothi
 from __future__ import annotations
 
 import contextlib
-import threading
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -28,29 +27,14 @@ class Recorder:
         self.iteration: int | None = None
         self.emulated = False
         self._spans: list[Span] = []
-        self._open = 0
-        self._changed = threading.Condition()
 
     def add(self, name: str, kind: Kind, start_ns: int, end_ns: int, **facts: Any) -> None:
         """Add a span of the current iteration; ``facts`` are more of `Span`'s arguments."""
         facts.setdefault("iteration", self.iteration)
         self._spans.append(Span(self.rank, name, kind, start_ns, end_ns, **facts))
 
-    def begin(self) -> None:
-        """Say that a span is on its way which another thread may end."""
-        with self._changed:
-            self._open += 1
-
-    def end(self) -> None:
-        """Say that a span that was on its way has been added, or will not be."""
-        with self._changed:
-            self._open -= 1
-            self._changed.notify_all()
-
-    def spans(self, *, patience_s: float) -> tuple[Span, ...]:
-        """Return what was recorded, once nothing is on its way or patience ends."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._open <= 0, timeout=patience_s)
+    def spans(self) -> tuple[Span, ...]:
+        """Return what was recorded, in order of start."""
         return tuple(sorted(self._spans, key=lambda span: (span.start_ns, -span.end_ns)))
 
 

@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 
 from lablib import UsageError
-from lablib.engine import backend, cargo, diagnosis, logbook, places, tensors, values, wire
+from lablib.engine import backend, cargo, diagnosis, logbook, places, shared, tensors, values, wire
 from lablib.engine.diagnosis import Evidence
 from lablib.engine.logbook import NO_PEER, Entry, Logbook
 from lablib.engine.stop import StopButton
@@ -156,7 +156,7 @@ def test_a_frozen_rank_does_not_block_its_parent() -> None:
 
 
 def test_a_logbook_keeps_the_last_calls() -> None:
-    descriptor = logbook.create()
+    descriptor = shared.create(logbook.NBYTES)
     written, read = Logbook(descriptor), Logbook(descriptor)
     os.close(descriptor)
     for index in range(100):

@@ -1,0 +1,146 @@
+"""What happens around every call of an operator while a job is recorded or its network is slow.
+
+probes ─► carry() ─► the operator ─► work ─► works: when it ends ─► recorder
+             └─ landmarks: which DDP bucket is this?
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from lablib import torch_private
+from lablib.engine.card import Card
+from lablib.engine.clock import Clock, CudaClock, HostClock
+from lablib.engine.landmarks import Landmarks
+from lablib.engine.works import Late, LateSend, Waits
+from lablib.links import Link
+from lablib.trace import recorder as recorders
+from lablib.trace.recorder import Recorder
+from lablib.trace.spans import Kind, Span
+
+_PATIENCE_S = 0.2  # for works that nobody waited for
+
+
+class Recording:
+    """Record one job on this rank, slow its network, or both.
+
+    Args:
+        rank: the global rank.
+        record: keep spans.
+        link: the network that the job shall see; None for the real one.
+        cards: descriptor of the memory that the emulated cards share.
+        device: the rank's device, such as ``cpu`` or ``cuda:0``.
+    """
+
+    def __init__(self, rank: int, *, record: bool, link: Link | None, cards: int, device: str) -> None:
+        self._rank = rank
+        self._recorder = Recorder(rank) if record else None
+        self._card = None if link is None else Card(cards, rank, link)
+        self._landmarks = Landmarks(self._recorder) if self._recorder else None
+        self._clock: Clock = CudaClock() if record and device.startswith("cuda") else HostClock()
+        self._lane = device if device.startswith("cuda") else ""
+        self._waits = Waits()
+        self._open: dict[int, Callable[[], None]] = {}
+        self._marks: list[tuple[str, Any, Any, dict[str, Any]]] = []
+        self._changed = threading.Condition()
+        self._count = 0
+
+    def start(self) -> None:
+        """Begin, as the last thing before the function."""
+        self._waits.start()
+        if self._recorder and self._landmarks:
+            recorders.current = self._recorder
+            self._recorder.emulated = self._card is not None
+            self._landmarks.start()
+
+    def stop(self) -> tuple[tuple[Span, ...], bool]:
+        """End, leave torch as it was, and return the spans and whether anything was emulated."""
+        deadline = time.monotonic() + _PATIENCE_S
+        with self._changed:
+            self._changed.wait_for(lambda: not self._open, timeout=deadline - time.monotonic())
+        recorders.current = None
+        self._waits.stop()
+        if self._landmarks:
+            self._landmarks.stop()
+        if self._card:
+            self._card.close()
+        for ended in list(self._open.values()):
+            ended()
+        if self._recorder is None:
+            return (), False
+        for name, start, end, facts in self._marks:
+            self._recorder.add(name, Kind.COLLECTIVE, self._clock.ns(start), self._clock.ns(end), **facts)
+        return self._recorder.spans(), self._recorder.emulated
+
+    def carry(self, op: str, facts: dict[str, Any], go_on: Callable[[], Any]) -> Any:
+        """Carry a call of an operator out.
+
+        Args:
+            op: its public name.
+            facts: arguments of its span.
+            go_on: the rest of the way to the backend.
+        """
+        ended = self._begun(op, facts)
+        length_ns = self._length_ns(op, facts)
+        key = (
+            "{group} {sequence}".format(**facts)
+            if op not in ("send", "recv")
+            else "{op} {rank} {peer} {group} {sequence}".format(op=op, rank=self._rank, **facts)
+        )
+        try:
+            if op == "send" and length_ns and self._card:
+                return LateSend(go_on, self._card, key, length_ns, ended).boxed()
+            result = go_on()
+            work = torch_private.work_in(result)
+        except BaseException:
+            ended()
+            raise
+        if work is None:
+            ended()
+            return result
+        if length_ns and self._card and op != "recv":
+            late = Late()
+            late.follow(work, self._card, key, length_ns, ended)
+            return torch_private.with_work(result, late)
+        if not torch_private.when_done(work, ended):
+            self._waits.tell(work, ended)
+        return result
+
+    def _begun(self, op: str, facts: dict[str, Any]) -> Callable[[], None]:
+        """Note that a call begins; return what must be called when it has ended."""
+        recorder, landmarks = self._recorder, self._landmarks
+        if recorder is None or landmarks is None:
+            return lambda: None
+        facts = {
+            **facts,
+            "iteration": recorder.iteration,
+            "bucket": landmarks.bucket_sent(op, facts),
+            "lane": self._lane,
+        }
+        start = self._clock.mark()
+        with self._changed:
+            self._count += 1
+            number = self._count
+
+        def ended() -> None:
+            end = self._clock.mark()
+            with self._changed:
+                if self._open.pop(number, None) is not None:
+                    self._marks.append((op, start, end, facts))
+                    if not self._open:
+                        self._changed.notify_all()
+
+        self._open[number] = ended
+        return ended
+
+    def _length_ns(self, op: str, facts: dict[str, Any]) -> int:
+        if self._card is None:
+            return 0
+        peer = facts["peer"]
+        ranks = facts["ranks"]
+        if op in ("send", "recv"):
+            ranks = (self._rank, self._rank if peer is None else peer)
+        return self._card.link.length_ns(op, facts["nbytes"], ranks, peer=peer)
