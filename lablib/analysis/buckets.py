@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from lablib.errors import UsageError
 from lablib.trace import Kind, Span, Trace
@@ -77,6 +79,17 @@ class Buckets:
         """Return the iterations in which a bucket filled."""
         return sorted({row.iteration for row in self.rows if row.iteration is not None})
 
+    @cached_property
+    def start_ns(self) -> int:
+        """Return when the first backward begins; without any, when the first gradient is ready."""
+        return min([one.start_ns for one in self.backward] or [row.first_ready_ns for row in self.rows])
+
+    @cached_property
+    def end_ns(self) -> int:
+        """Return when the last backward ends and the last bucket is done."""
+        over = [row.full_ns if row.done_ns is None else row.done_ns for row in self.rows]
+        return max([*over, *(one.end_ns for one in self.backward)])
+
     def only(self, *, iteration: int) -> Buckets:
         """Return the buckets of one iteration.
 
@@ -85,7 +98,7 @@ class Buckets:
         """
         rows = tuple(row for row in self.rows if row.iteration == iteration)
         if not rows:
-            raise UsageError(f"no bucket filled in iteration {iteration}; some did in {self.iterations}")
+            raise _not_there(iteration, self.iterations)
         return replace(self, rows=rows, backward=tuple(one for one in self.backward if one.iteration == iteration))
 
 
@@ -99,37 +112,46 @@ def buckets(trace: Trace, *, iteration: int | None = None) -> Buckets:
     Raises:
         UsageError: the trace has no buckets, or none in this iteration.
     """
-    filled = [span for span in trace if span.kind is Kind.BUCKET and span.bucket is not None]
-    if not filled:
+    filled: dict[_Key, list[Span]] = defaultdict(list)
+    sent: dict[_Key, list[Span]] = defaultdict(list)
+    ready: dict[tuple[int, int | None, str], int] = {}
+    backward: list[Span] = []
+    seen: set[int | None] = set()
+    for span in trace:
+        kind = span.kind
+        if kind is Kind.BUCKET:
+            seen.add(span.iteration)
+        if iteration is not None and span.iteration != iteration:
+            continue
+        if kind is Kind.GRADIENT:
+            ready[span.rank, span.iteration, span.name] = span.start_ns
+        elif kind is Kind.BACKWARD:
+            backward.append(span)
+        elif span.bucket is not None and kind in (Kind.BUCKET, Kind.COLLECTIVE):
+            (filled if kind is Kind.BUCKET else sent)[span.rank, span.iteration, span.bucket].append(span)
+    if not seen:
         raise UsageError("this trace has no buckets: run a step of DistributedDataParallel with record=True")
-    sent = _by_key(span for span in trace if span.kind is Kind.COLLECTIVE and span.bucket is not None)
-    ready = {(span.rank, span.iteration, span.name): span.start_ns for span in trace if span.kind is Kind.GRADIENT}
-    rows = []
-    for key, spans in _by_key(filled).items():
+    if not filled:
+        raise _not_there(iteration, seen)
+    rows = [
+        _row(span, [call for call in sent[key] if span.start_ns <= call.start_ns < before], ready)
+        for key, spans in filled.items()
         # a bucket may fill more than once in an iteration, and a hook may reduce it in more than one call
-        for span, following in zip(spans, [*spans[1:], None], strict=True):
-            calls = [
-                call
-                for call in sent.get(key, [])
-                if span.start_ns <= call.start_ns and (following is None or call.start_ns < following.start_ns)
-            ]
-            rows.append(_row(span, calls, ready))
-    table = Buckets(
+        for span, before in zip(spans, [*(later.start_ns for later in spans[1:]), math.inf], strict=True)
+    ]
+    return Buckets(
         tuple(sorted(rows, key=lambda row: (-1 if row.iteration is None else row.iteration, row.rank, row.bucket))),
-        trace.only(Kind.BACKWARD).spans,
+        tuple(backward),
         trace.world_size,
         trace.truth,
         trace.backend,
         trace.device,
     )
-    return table if iteration is None else table.only(iteration=iteration)
 
 
-def _by_key(spans: Iterable[Span]) -> dict[_Key, list[Span]]:
-    grouped: dict[_Key, list[Span]] = defaultdict(list)
-    for span in spans:
-        grouped[span.rank, span.iteration, span.bucket].append(span)
-    return grouped
+def _not_there(iteration: int | None, seen: Iterable[int | None]) -> UsageError:
+    some = sorted(one for one in seen if one is not None)
+    return UsageError(f"no bucket filled in iteration {iteration}; some did in {some}")
 
 
 def _row(span: Span, calls: list[Span], ready: dict[tuple[int, int | None, str], int]) -> BucketRow:

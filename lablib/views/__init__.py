@@ -1,7 +1,8 @@
 """Draw what happened: each view turns plain data into a plotly figure with a badge and a one-line summary."""
 
+from lablib.views.buckets import buckets
 from lablib.views.frame import Badge, summary
 from lablib.views.hosts import hosts
 from lablib.views.places import RankPlace
 
-__all__ = ["Badge", "RankPlace", "hosts", "summary"]
+__all__ = ["Badge", "RankPlace", "buckets", "hosts", "summary"]

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 import plotly.graph_objects as go
 
+from lablib.trace.spans import Truth
 from lablib.views.palette import DARK, LIGHT, Theme
 
 THEME_VARIABLE = "LABLIB_THEME"
@@ -30,6 +31,13 @@ class Measured(Protocol):
     def world_size(self) -> int: ...
 
 
+class Recorded(Measured, Protocol):
+    """Be a trace, or a table of one, as far as a badge needs to know it."""
+
+    @property
+    def truth(self) -> Truth: ...
+
+
 @dataclass(frozen=True)
 class Badge:
     """Say what kind of truth a figure shows.
@@ -43,7 +51,7 @@ class Badge:
         note: what else must be known, in a few words.
     """
 
-    truth: Literal["real", "emulated", "simulated"]
+    truth: Truth
     world_size: int
     device: str = "cpu"
     backend: str | None = None
@@ -53,6 +61,11 @@ class Badge:
     def real(cls, run: Measured, note: str = "") -> Badge:
         """Make the badge of a run on real ranks."""
         return cls("real", run.world_size, run.device, run.backend, note)
+
+    @classmethod
+    def of(cls, trace: Recorded, note: str = "") -> Badge:
+        """Make the badge of a trace, or of a table that remembers where it comes from."""
+        return cls(trace.truth, trace.world_size, trace.device, trace.backend, note)
 
     @property
     def text(self) -> str:

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from lablib.sim import Agreement, Placement, Tile, Undefined
 from lablib.views import tile_words
 from lablib.views.frame import LINE_PX, TEXT_PX, Badge, chosen_theme
+from lablib.views.paints import Paints
 from lablib.views.palette import DARK, HUES, Theme, rank_colour, text_on
 from lablib.views.sketch import Sketch
 from lablib.views.tile_grid import FOOT, WIDTH, Arc, Grid, Panel, Spot, grid_of
@@ -135,20 +136,6 @@ class _Labels:
         ]
 
 
-class _Paints:
-    """Number the colours of many bars: plotly checks numbers a hundred times faster than names of colours."""
-
-    def __init__(self, *colours: str) -> None:
-        self._numbers = {colour: number for number, colour in enumerate(dict.fromkeys(colours))}
-
-    def of(self, colours: Iterable[str]) -> dict[str, Any]:
-        """Return the attributes of a marker, or of its line, that give each bar its colour."""
-        count = len(self._numbers)
-        scale = [[edge / count, colour] for colour, i in self._numbers.items() for edge in (i, i + 1)]
-        numbers = np.array([self._numbers[colour] for colour in colours], dtype=float)
-        return {"color": numbers, "colorscale": scale, "cmin": -0.5, "cmax": count - 0.5}
-
-
 def _write_heads(labels: _Labels, placement: Placement, grid: Grid, step: int, measured: Agreement | None) -> None:
     steps = len(placement.steps)
     style, *outcome = tile_words.verdict(measured)
@@ -194,8 +181,8 @@ def _bodies(grid: Grid, theme: Theme, *, hatched: bool) -> dict[str, Any]:
         _alarm(theme),
     ]
     edges = [_edge(spot, theme) for spot in spots]
-    marker = _Paints(*fills).of(_fill(spot, theme) for spot in spots)
-    line = _Paints(theme.ink, theme.grid, theme.muted, theme.real, theme.emulated).of(colour for colour, _ in edges)
+    marker = Paints(*fills).of(_fill(spot, theme) for spot in spots)
+    line = Paints(theme.ink, theme.grid, theme.muted, theme.real, theme.emulated).of(colour for colour, _ in edges)
     if hatched:
         marker["pattern"] = {"shape": "/", "fgcolor": theme.grid, "size": 10, "solidity": 0.25}
     return {
@@ -249,7 +236,7 @@ def _ribbons(placement: Placement, grid: Grid) -> dict[str, Any]:
     return {
         **_bars(np.array([bar[:4] for bar in bars])),
         "name": "contributors",
-        "marker": {**_Paints(*colours).of(colours[bar[4]] for bar in bars), "line": {"width": 0}},
+        "marker": {**Paints(*colours).of(colours[bar[4]] for bar in bars), "line": {"width": 0}},
         "hoverinfo": "skip",
     }
 
@@ -304,7 +291,7 @@ def _heads(arcs: tuple[Arc, ...], ranks: int) -> dict[str, Any]:
         "marker": {
             "symbol": "triangle-left",
             "size": 14,
-            **_Paints(*colours).of(colours[arc.move.source] for arc in arcs),
+            **Paints(*colours).of(colours[arc.move.source] for arc in arcs),
         },
         "hovertext": about,
         "hoverinfo": "text",

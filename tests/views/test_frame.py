@@ -5,6 +5,7 @@ import pytest
 from figures import sizes_of_text, texts
 
 from lablib.engine.result import Run
+from lablib.trace import Trace
 from lablib.views import Badge, summary
 from lablib.views.frame import THEME_VARIABLE, chosen_theme, dress
 
@@ -19,6 +20,12 @@ def test_a_badge_tells_the_kind_of_truth_the_backend_the_ranks_and_the_device():
     assert Badge.real(RUN).text == "real · gloo · 2 ranks · cpu"
     assert Badge("simulated", 1, "cuda", "nccl").text == "simulated · nccl · 1 rank · cuda"
     assert Badge("emulated", 8, note="slow links").text == "emulated · no backend · 8 ranks · cpu · slow links"
+
+
+def test_a_trace_says_itself_how_true_it_is():
+    trace = Trace((), world_size=4, truth="emulated", backend="gloo")
+    assert Badge.of(trace, note="slow links").text == "emulated · gloo · 4 ranks · cpu · slow links"
+    assert Badge.of(Trace((), world_size=1, truth="simulated")).text == "simulated · no backend · 1 rank · cpu"
 
 
 def test_the_badge_stands_in_the_figure_and_in_the_summary():
