@@ -8,6 +8,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from os import PathLike
 from typing import Literal
 
 Truth = Literal["real", "emulated", "simulated"]
@@ -151,6 +152,52 @@ class Trace:
             device=self.device,
             wall_offset_ns=self.wall_offset_ns,
         )
+
+    @classmethod
+    def load(cls, path: str | PathLike[str]) -> Trace:
+        """Read a trace that `save` or torch.profiler wrote (Kineto's JSON), gzip or not.
+
+        Args:
+            path: a file, or a folder with one file for each rank.
+
+        Raises:
+            TraceError: it is missing, empty, damaged, cut off, of a newer version, or no trace at all; the message
+                names the file and the line.
+        """
+        from lablib.trace import files
+
+        return files.load(path)
+
+    @classmethod
+    def merge(cls, traces: Iterable[Trace]) -> Trace:
+        """Return one trace of all ranks from traces that hold some ranks each, on the clock of the first.
+
+        Raises:
+            TraceError: there is none, two hold the same rank, they are not of one job, or only some clocks are known.
+        """
+        from lablib.trace.merge import merge
+
+        return merge(traces)
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the trace as JSON lines, whole or not at all; ``.gz`` at the end of the name compresses.
+
+        Raises:
+            TraceError: the folder is missing, the file cannot be written, or a span could not be read back.
+        """
+        from lablib.trace import files
+
+        files.save(self, path)
+
+    def to_chrome(self, path: str | PathLike[str]) -> None:
+        """Write the trace for ui.perfetto.dev or chrome://tracing; ``.gz`` at the end of the name compresses.
+
+        Raises:
+            TraceError: the folder is missing, or the file cannot be written.
+        """
+        from lablib.trace import chrome
+
+        chrome.save(self, path)
 
     @property
     def iterations(self) -> list[int]:
