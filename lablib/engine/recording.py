@@ -9,13 +9,14 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from lablib import torch_private
 from lablib.engine.card import Card
 from lablib.engine.clock import Clock, CudaClock, HostClock
 from lablib.engine.landmarks import Landmarks
-from lablib.engine.works import Late, LateSend, Waits
+from lablib.engine.works import InOrder, Late, LateSend, Waits
 from lablib.links import Link
 from lablib.trace import recorder as recorders
 from lablib.trace.recorder import Recorder
@@ -43,6 +44,7 @@ class Recording:
         self._clock: Clock = CudaClock() if record and device.startswith("cuda") else HostClock()
         self._lane = device if device.startswith("cuda") else ""
         self._waits = Waits()
+        self._in_order = InOrder()
         self._open: dict[int, Callable[[], None]] = {}
         self._marks: list[tuple[str, Any, Any, dict[str, Any]]] = []
         self._changed = threading.Condition()
@@ -85,14 +87,9 @@ class Recording:
         """
         ended = self._begun(op, facts)
         length_ns = self._length_ns(op, facts)
-        key = (
-            "{group} {sequence}".format(**facts)
-            if op not in ("send", "recv")
-            else "{op} {rank} {peer} {group} {sequence}".format(op=op, rank=self._rank, **facts)
-        )
         try:
             if op == "send" and length_ns and self._card:
-                return LateSend(go_on, self._card, key, length_ns, ended).boxed()
+                return LateSend(go_on, partial(self._card.transfer, self._key(op, facts), length_ns), ended).boxed()
             result = go_on()
             work = torch_private.work_in(result)
         except BaseException:
@@ -102,8 +99,8 @@ class Recording:
             ended()
             return result
         if length_ns and self._card and op != "recv":
-            late = Late()
-            late.follow(work, self._card, key, length_ns, ended)
+            late, turn = Late(), self._in_order.enter(facts["group"])
+            late.follow(work, turn, partial(self._card.transfer, self._key(op, facts), length_ns), ended)
             return torch_private.with_work(result, late)
         if not torch_private.when_done(work, ended):
             self._waits.tell(work, ended)
@@ -135,6 +132,11 @@ class Recording:
 
         self._open[number] = ended
         return ended
+
+    def _key(self, op: str, facts: dict[str, Any]) -> str:
+        """Return a name for the transfer that the other ranks of this node call the same."""
+        sender = f"{self._rank} to {facts['peer']}" if op == "send" else ""
+        return f"{facts['group']} {sender} {facts['sequence']}"
 
     def _length_ns(self, op: str, facts: dict[str, Any]) -> int:
         if self._card is None:

@@ -11,14 +11,15 @@ would have arrived, so that the receiver waits for real.
 from __future__ import annotations
 
 import threading
+from collections import defaultdict, deque
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
 from lablib import torch_private
-from lablib.engine.card import Card
 
 
 class Waits:
@@ -51,6 +52,32 @@ class Waits:
         self._ended[id(work)] = (work, ended)  # holding the work keeps its id its own
 
 
+class InOrder:
+    """Let the works of a group go on to the network in the order of their calls.
+
+    gloo has several threads and ends small works before big ones that were called earlier; a network card does not.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._queues: defaultdict[str, deque[list[Callable[[], None]]]] = defaultdict(deque)
+
+    def enter(self, group: str) -> Callable[[Callable[[], None]], None]:
+        """Take the next place of a group; what is returned must be told, once, what to do when its turn comes."""
+        place: list[Callable[[], None]] = []
+        with self._lock:
+            self._queues[group].append(place)
+
+        def ready(go_on: Callable[[], None]) -> None:
+            with self._lock:
+                place.append(go_on)
+                queue = self._queues[group]
+                while queue and queue[0]:
+                    queue.popleft()[0]()
+
+        return ready
+
+
 class Late(dist.Work):
     """Be a collective's work that ends when the emulated network is through with it."""
 
@@ -58,8 +85,21 @@ class Late(dist.Work):
         super().__init__()
         self._future: torch.futures.Future[Any] = torch.futures.Future()
 
-    def follow(self, work: Any, card: Card, key: str, length_ns: int, ended: Callable[[], None]) -> None:
-        """End once the work has ended everywhere and the card has moved its bytes."""
+    def follow(
+        self,
+        work: Any,
+        turn: Callable[[Callable[[], None]], None],
+        transfer: Callable[..., None],
+        ended: Callable[[], None],
+    ) -> None:
+        """End once the work has ended everywhere and the card has moved its bytes.
+
+        Args:
+            work: the backend's own.
+            turn: calls what it is given when the works called earlier are on their way.
+            transfer: moves the bytes, and then calls what it is given.
+            ended: is told.
+        """
 
         def really_done(future: Any) -> None:
             def arrive() -> None:
@@ -69,7 +109,7 @@ class Late(dist.Work):
                 except Exception as error:
                     self._future.set_exception(error)
 
-            card.transfer(key, length_ns, arrive)
+            turn(partial(transfer, arrive))
 
         work.get_future().add_done_callback(really_done)
 
@@ -88,7 +128,7 @@ class LateSend(dist.Work):
     """Be the work of a send that the backend is given only when its bytes would have arrived."""
 
     def __init__(
-        self, send: Callable[[], Any], card: Card, key: str, length_ns: int, ended: Callable[[], None]
+        self, send: Callable[[], Any], transfer: Callable[[Callable[[], None]], None], ended: Callable[[], None]
     ) -> None:
         super().__init__()
         self._ended = ended
@@ -103,7 +143,7 @@ class LateSend(dist.Work):
                 self._error = error
             self._given.set()
 
-        card.transfer(key, length_ns, give)
+        transfer(give)
 
     def wait(self, timeout: Any = None) -> bool:
         self._given.wait()

@@ -1,0 +1,121 @@
+"""Measure what recording costs: a DDP step, and a collective of one element.
+
+    python -m bench.record             about 3 minutes
+    python -m bench.record --quick     a fifth of the steps
+
+The same two ranks take a step plainly, recorded, and under torch.profiler in turn; a ratio is that of neighbours, so
+that a slow minute of the machine hits both. A step's time is the mean over the ranks, and its first step of each turn,
+in which hooks are put in, is not counted.
+"""
+
+import argparse
+import statistics
+import sys
+import time
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.profiler import ProfilerActivity, profile
+
+import lablib
+
+STEPS = 200
+MOST_RATIO = 1.05
+CALLS = 2000
+CALL_TURNS = 10
+MOST_CALL_US = 50.0
+
+_kept: dict[str, nn.Module] = {}
+
+
+def step(profiled: bool) -> float:
+    """Take two steps of 12 x Linear(1024) on this rank and return the seconds of the second."""
+    if not _kept:
+        torch.manual_seed(0)
+        _kept["model"] = DistributedDataParallel(nn.Sequential(*[nn.Linear(1024, 1024) for _ in range(12)]))
+        for _ in range(3):
+            _take(_kept["model"])
+    if profiled:
+        with profile(activities=[ProfilerActivity.CPU]):
+            return _second(_kept["model"])
+    return _second(_kept["model"])
+
+
+def _second(model: nn.Module) -> float:
+    _take(model)
+    dist.barrier()
+    begun = time.perf_counter()
+    _take(model)
+    return time.perf_counter() - begun
+
+
+def _take(model: nn.Module) -> None:
+    model(torch.ones(8, 1024)).sum().backward()
+    model.zero_grad()
+
+
+def calls() -> float:
+    """Return the microseconds of one all_reduce of one element on this rank."""
+    one = torch.ones(1)
+    for _ in range(50):
+        dist.all_reduce(one)
+    begun = time.perf_counter()
+    for _ in range(CALLS):
+        dist.all_reduce(one)
+    return (time.perf_counter() - begun) / CALLS * 1e6
+
+
+def ratios(cluster: lablib.Cluster, steps: int) -> tuple[list[float], list[float]]:
+    """Return recorded and profiled steps, each divided by the plain one beside it."""
+    recorded, profiled = [], []
+    for turn in range(steps):
+        order = ("plain", "recorded", "profiled")
+        times = {}
+        for how in order if turn % 2 else reversed(order):
+            run = cluster.run(step, how == "profiled", record=how == "recorded")
+            times[how] = statistics.mean(run.values)
+        recorded.append(times["recorded"] / times["plain"])
+        profiled.append(times["profiled"] / times["plain"])
+    return recorded, profiled
+
+
+def interval(samples: Sequence[float]) -> tuple[float, float]:
+    """Return the 95 % interval of the median, by bootstrap."""
+    drawn = np.random.default_rng(0).choice(np.asarray(samples), size=(4000, len(samples)))
+    low, high = np.percentile(np.median(drawn, axis=1), [2.5, 97.5])
+    return float(low), float(high)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Print both figures; return 1 when a limit is missed."""
+    parser = argparse.ArgumentParser(prog="python -m bench.record", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="a fifth of the steps")
+    steps = STEPS // 5 if parser.parse_args(argv).quick else STEPS
+    with lablib.Cluster(2) as cluster:
+        recorded, profiled = ratios(cluster, steps)
+        pairs = [
+            (statistics.mean(cluster.run(calls)), statistics.mean(cluster.run(calls, record=True)))
+            for _ in range(CALL_TURNS)
+        ]
+    for name, samples in (("recorded", recorded), ("torch.profiler", profiled)):
+        low, high = interval(samples)
+        middle = statistics.median(samples)
+        print(f"DDP step, {name} against plain: {middle:.3f} (95 %: {low:.3f} to {high:.3f}), {steps} pairs")
+    more = statistics.median(after - before for before, after in pairs)
+    plain = statistics.median(before for before, _ in pairs)
+    print(
+        f"all_reduce of 1 element: {plain:.0f} µs plain, {more:.0f} µs more when recorded, {CALLS} calls × {CALL_TURNS}"
+    )
+    missed = statistics.median(recorded) > MOST_RATIO or more > MOST_CALL_US
+    print(f"limits: ratio {MOST_RATIO}, {MOST_CALL_US:.0f} µs a collective: {'MISSED' if missed else 'kept'}")
+    return int(missed)
+
+
+if __name__ == "__main__":
+    from bench import record  # by its name: what travels by value keeps no model between two calls
+
+    sys.exit(record.main())
