@@ -10,9 +10,10 @@
 # %% id="imports"
 import os
 
-os.environ["TORCH_CPP_LOG_LEVEL"] = "FATAL"  # much fails on purpose here: no stack traces of C++, please
+os.environ["TORCH_CPP_LOG_LEVEL"] = "FATAL"  # much fails on purpose here: hide stacks of C++
 
-from lablib import RankFailed, RunError, UsageError, checks, device, expect, run, spawn, views, warm_up
+from lablib import RankFailed, RunError, UsageError, expect
+from lablib import checks, device, run, spawn, views, warm_up
 
 warm_up()
 
@@ -25,7 +26,7 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 
-folder = tempfile.TemporaryDirectory()  # for the scripts of this lab; it goes when the notebook does
+folder = tempfile.TemporaryDirectory()  # for scripts; it goes when the notebook does
 here = Path(folder.name)
 
 # %% [markdown]
@@ -38,7 +39,8 @@ here = Path(folder.name)
 # was told, and by whom it was started.
 
 # %%
-NAMES = ["RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT"]
+NAMES = ["RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK"]
+NAMES += ["MASTER_ADDR", "MASTER_PORT"]
 
 
 def hello():
@@ -48,7 +50,8 @@ def hello():
 
 
 def who():
-    return {name: os.environ[name] for name in NAMES} | {"PID": str(os.getpid()), "PARENT": str(os.getppid())}
+    told = {name: os.environ[name] for name in NAMES}
+    return told | {"PID": str(os.getpid()), "PARENT": str(os.getppid())}
 
 
 # %% [markdown]
@@ -96,7 +99,8 @@ start = 'if __name__ == "__main__":\n    by_torchrun()\n'
 
 verdict = checks.lab00.command(line)
 if verdict:
-    words = [sys.executable, "-m", "torch.distributed.run", *line.split()[1:]]  # the same program as torchrun
+    # python -m torch.distributed.run is the same program as torchrun
+    words = [sys.executable, "-m", "torch.distributed.run", *line.split()[1:]]
     with open(here / "torchrun.txt", "w") as log:
         torchrun = subprocess.Popen(words, cwd=here, stdout=log, stderr=log)
 
@@ -116,7 +120,8 @@ ours = run(hello, world_size=2, backend="gloo")
 
 
 def introduce():
-    open_ports = [one.laddr.port for one in psutil.Process().net_connections() if one.status == "LISTEN"]
+    connections = psutil.Process().net_connections()
+    open_ports = [one.laddr.port for one in connections if one.status == "LISTEN"]
     serves = int(os.environ["MASTER_PORT"]) in open_ports
     says = f"{dist.get_rank()} of {dist.get_world_size()}"
     return who() | {"torch says": says, "serves the store": serves}
@@ -148,7 +153,8 @@ print("ranks that were started by rank 0:", sum(seen["PARENT"] == four[0]["PID"]
 def place(seen, launcher, device, groups=()):
     rank, local_rank = int(seen["RANK"]), int(seen["LOCAL_RANK"])
     host, launcher = f"host {seen['GROUP_RANK']}", f"{launcher}, PID {seen['PARENT']}"
-    return views.RankPlace(rank, local_rank, host, int(seen["PID"]), device, seen, tuple(groups), launcher)
+    pid, groups = int(seen["PID"]), tuple(groups)
+    return views.RankPlace(rank, local_rank, host, pid, device, seen, groups, launcher)
 
 
 server = "lablib's fork server"
@@ -236,10 +242,15 @@ def try_backends(names):
     try:
         return "works: " + dist.get_backend_config(dist.new_group(backend=names))
     except ValueError as error:
-        return "refused: " + " ".join(str(error).split())[:54]
+        first, *_ = str(error).split(". ")
+        return f"refused: {' '.join(first.split())}"
 
 
-backends = [run(try_backends, names, world_size=1)[0] for names in ("cpu:gloo,cuda:gloo", "cpu:gloo,cpu:mpi")]
+def try_both():
+    return [try_backends(names) for names in ("cpu:gloo,cuda:gloo", "cpu:gloo,cpu:mpi")]
+
+
+backends = run(try_both, world_size=1)[0]
 
 # %% claims="R20" tags=["nbval-check-output"]
 print(*backends, sep="\n")
@@ -258,7 +269,7 @@ print(*backends, sep="\n")
 # %% claims="R3 R10"
 def one_stays_out():
     if os.environ["RANK"] == "0":
-        dist.init_process_group("gloo", timeout=timedelta(seconds=0.5))
+        dist.init_process_group("gloo", timeout=timedelta(seconds=0.3))
 
 
 with expect(RankFailed) as alone:
@@ -315,7 +326,7 @@ copies = spawn(train, args=(free_port(), tried), nprocs=2)
 
 # %% [markdown]
 # Fourth: training raises an error, and you try again in the same process, as you do in a notebook all day.
-# `tidy` decides whether `destroy_process_group` stands in a `finally`.
+# `tidy` decides for each of two processes whether `destroy_process_group` stands in a `finally`.
 
 
 # %% claims="R9"
@@ -327,20 +338,20 @@ def try_twice(rank, tidy):
             try:
                 raise KeyError("labels")  # the error in training
             finally:
-                if tidy:
+                if tidy[rank]:
                     dist.destroy_process_group()
         except Exception as error:
             said.append(repr(error))
     return said
 
 
-untidy, tidy = spawn(try_twice, args=(False,)), spawn(try_twice, args=(True,))
+untidy, tidy = spawn(try_twice, args=([False, True],), nprocs=2)
 
 # %% claims="R9 R18" tags=["nbval-check-output"]
 print(checks.lab00.started_by_hand(by_hand))
 print("two copies:     ", sorted(copies.values))
-print("without finally:", untidy[0])
-print("with finally:   ", tidy[0])
+print("without finally:", untidy)
+print("with finally:   ", tidy)
 
 # %% [markdown]
 # Without the `finally`, "twice!" hides the real error from then on.
@@ -355,8 +366,8 @@ print("with finally:   ", tidy[0])
 def setup():
     os.environ["MASTER_ADDR"] = "127.0.0.1"
     os.environ["MASTER_PORT"] = "12355"
-    rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    dist.init_process_group("gloo", rank=rank, world_size=world_size, timeout=timedelta(seconds=0.3))
+    rank, n = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    dist.init_process_group("gloo", rank=rank, world_size=n, timeout=timedelta(seconds=0.3))
 
 
 with expect(RankFailed) as overwritten:
@@ -372,14 +383,19 @@ def repaired_setup():
 
 verdict = checks.lab00.setup(repaired_setup, run)
 
-# %% claims="R15" tags=["nbval-check-output"]
+# %% claims="R11 R15" tags=["nbval-check-output"]
 print("overwritten:", overwritten.summary.partition("raised ")[2])
-print("without timeout= it would take", dist.distributed_c10d.default_pg_timeout)
+default = dist.distributed_c10d.default_pg_timeout
+print("without timeout= it would take", default)
+print("timeout=timedelta(seconds=1800) changes that:", timedelta(seconds=1800) != default)
 print(verdict)
 
 # %% [markdown]
 # The launcher serves the store *itself*, on a port that it chose and wrote into `MASTER_PORT`. Its ranks join that
 # store and make none (`TORCHELASTIC_USE_AGENT_STORE`), so nobody listens on 12355.
+#
+# Against slow ranks, 1,800 seconds are often advised. That is the half an hour that you have anyway, and a longer time would
+# only hide for longer that ranks hang. Ask which rank is slow, and why.
 #
 # ## Many hosts
 #
@@ -424,8 +440,9 @@ views.hosts([place(seen, "torchrun", "cpu") for seen in told], badge=badge)
 # %% claims="R1 R14" tags=["nbval-check-output"]
 for seen in told:
     exists = int(seen["RANK"]) < int(seen["LOCAL_WORLD_SIZE"])
-    by_rank = f"cuda:{seen['RANK']} {'exists' if exists else 'does not exist'}"
-    print(f"host {seen['GROUP_RANK']}: by local_rank cuda:{seen['LOCAL_RANK']} exists, by rank {by_rank}")
+    by_local_rank = f"by local_rank cuda:{seen['LOCAL_RANK']} exists"
+    by_rank = f"by rank cuda:{seen['RANK']} {'exists' if exists else 'does not exist'}"
+    print(f"host {seen['GROUP_RANK']}: {by_local_rank}, {by_rank}")
 
 # %% [markdown]
 # ### Exercise: the second host
@@ -452,13 +469,13 @@ def planned(host, local_rank):
     rank = host * 4 + local_rank
     values = rank, local_rank, 8, 4, host, "alpha", 29500
     told = {name: str(value) for name, value in zip(NAMES, values)}
-    return views.RankPlace(
-        rank, local_rank, ("alpha", "beta")[host], device=f"cuda:{local_rank}", env=told, launcher="torchrun"
-    )
+    name, gpu = ("alpha", "beta")[host], f"cuda:{local_rank}"
+    return views.RankPlace(rank, local_rank, name, device=gpu, env=told, launcher="torchrun")
 
 
 plan = [planned(host, local_rank) for host in range(2) for local_rank in range(4)]
-views.hosts(plan, badge=views.Badge("simulated", 8, "cuda", "nccl"), title="Two hosts with 4 GPUs each")
+badge = views.Badge("simulated", 8, "cuda", "nccl")
+views.hosts(plan, badge=badge, title="Two hosts with 4 GPUs each")
 
 # %% [markdown]
 # Two mistakes. **Forget** `--node_rank`: without `--rdzv_backend` the numbers are *static*, and yours is 0. **Give** it
@@ -474,7 +491,8 @@ done = spawn(launch, args=(commands,), nprocs=len(commands))
 forgotten, given, old = done.values[:2], done.output[2:4], done.output[4]
 
 # %% claims="R16 R17 R19" tags=["nbval-check-output"]
-print("forgotten:", *sorted(re.sub(r"port: \d+.*message", "…", value) for value in forgotten), sep="\n   ")
+forgotten = sorted(re.sub(r"port: \d+.*message", "…", value) for value in forgotten)
+print("forgotten:", *forgotten, sep="\n   ")
 print("given with c10d:", re.search("node_rank is only used.*", "".join(given))[0])
 for asked, text in enumerate(given):
     print(f"   asked for host {asked}, became host {told_in(text)[0]['GROUP_RANK']}")
@@ -536,7 +554,7 @@ def two_sums():
 
 
 with expect(RunError) as stuck:
-    run(two_sums, world_size=4, timeout=0.7)
+    run(two_sums, world_size=4, timeout=0.5)
 
 # %% tags=["nbval-check-output"]
 for seen, mine in grid:
@@ -603,7 +621,8 @@ def replica():
     dist.all_reduce(share)
     model = torch.nn.Sequential(torch.nn.Linear(1, 1), torch.nn.BatchNorm1d(1)).to(device())
     weight, mean = model[0].weight, model[1].running_mean
-    found = {"rank 0 in the average": share[0].item() / dist.get_world_size(), "weight drawn": weight.item()}
+    found = {"rank 0 in the average": share[0].item() / dist.get_world_size()}
+    found["weight drawn"] = weight.item()
     ddp = torch.nn.parallel.DistributedDataParallel(model)
     found["weight in DDP"] = weight.item()
     ddp(torch.randn(2, 1, device=device()) + rank)
@@ -619,7 +638,8 @@ zero, one = replicas
 for name in zero:
     print(f"{name:23} {'equal' if zero[name] == one[name] else 'different'} on the two ranks")
 print("the common weight is what rank 0 drew:", one["weight in DDP"] == zero["weight drawn"])
-print("the common buffer was rank 0's:", one["buffer after the next"] == zero["buffer after a forward"])
+common = one["buffer after the next"]
+print("the common buffer was rank 0's:", common == zero["buffer after a forward"])
 print("weight of rank 0 in the average:", zero["rank 0 in the average"])
 
 # %% [markdown]

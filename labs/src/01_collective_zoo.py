@@ -29,7 +29,8 @@ def new_folder():
     return Path(tempfile.mkdtemp(dir=folder.name))
 
 
-cluster, pair = Cluster(4, backend="gloo"), Cluster(2, backend="gloo")  # the same ranks for the whole lab
+# the same ranks for the whole lab
+cluster, pair = Cluster(4, backend="gloo"), Cluster(2, backend="gloo")
 
 # %% [markdown]
 # ## One number a rank
@@ -116,7 +117,8 @@ parts["all_to_all"] = [1, 11, 21, 31]  # solution
 def four_parts():
     rank = dist.get_rank()
     mine = list((torch.arange(4.0) + 10 * rank).split(1))
-    one, lists = [torch.zeros(1) for _ in range(2)], [[torch.zeros(1) for _ in range(4)] for _ in range(3)]
+    one = [torch.zeros(1) for _ in range(2)]
+    lists = [[torch.zeros(1) for _ in range(4)] for _ in range(3)]
     dist.scatter(one[0], mine if rank == 1 else None, src=1)
     dist.gather(mine[0], lists[0] if rank == 3 else None, dst=3)
     dist.all_gather(lists[1], mine[0])
@@ -134,7 +136,8 @@ for name in ("scatter", "reduce_scatter"):
     print(f"{name:15}", [found[name] for found in fours])
 for name, rank in (("gather", 3), ("all_gather", 0), ("all_to_all", 1)):
     print(f"{name:15} rank {rank}:", fours[rank][name])
-print("all_gather is the same on all ranks:", all(found["all_gather"] == fours[0]["all_gather"] for found in fours))
+same = all(found["all_gather"] == fours[0]["all_gather"] for found in fours)
+print("all_gather is the same on all ranks:", same)
 
 # %% [markdown]
 # `all_to_all` exchanges rows and columns: part *i* of rank *j* becomes part *j* of rank *i*.
@@ -181,8 +184,8 @@ for rank, t in enumerate(reduced):
 print(checks.lab01.leftovers(others))
 print("rank 3 holds the sum everywhere:", reduced[3] == [10.0] * 8)
 for rank in range(3):
-    touched = sum(number != rank + 1 for number in reduced[rank])
-    print(f"rank {rank}: some numbers changed: {touched > 0}, the same in all places: {len(set(reduced[rank])) == 1}")
+    changed, same = set(reduced[rank]) != {rank + 1}, len(set(reduced[rank])) == 1
+    print(f"rank {rank}: some numbers changed: {changed}, the same in all places: {same}")
 
 # %% [markdown]
 # The other ranks carried parts of the sum in their own tensors, different ones in different places. Which, is up to the
@@ -230,8 +233,9 @@ def any_numbers():
 print(in_two)
 if in_two:
     whole, anyhow = cluster.run(whole_numbers), cluster.run(any_numbers)
-    print("whole numbers, both ways exactly equal:", all(torch.equal(*pair) for pair in whole))
-    print("any numbers, equal but for rounding:", all(torch.allclose(*pair, atol=1e-5) for pair in anyhow))
+    print("whole numbers, both ways exactly equal:", all(torch.equal(*both) for both in whole))
+    close = all(torch.allclose(*both, atol=1e-5) for both in anyhow)
+    print("any numbers, equal but for rounding:", close)
     same = all(torch.equal(one, other) for found in anyhow for one, other in zip(found, anyhow[0]))
     print("each way, the same on every rank to the last digit:", same)
 
@@ -259,7 +263,8 @@ def try_all():
     for op in OPS:
         for dtype in DTYPES:
             try:
-                dist.all_reduce(torch.ones(1, dtype=getattr(torch, dtype)), op=getattr(dist.ReduceOp, op))
+                t = torch.ones(1, dtype=getattr(torch, dtype))
+                dist.all_reduce(t, op=getattr(dist.ReduceOp, op))
                 works.add((op, dtype))
             except (RuntimeError, ValueError):
                 pass
@@ -282,8 +287,9 @@ for op in OPS:
 
 # %% claims="C12" tags=["nbval-check-output"]
 print(checks.lab01.dtypes(takes))
+asked = ("int32", "uint8", "float32", "bfloat16")
 for op in ("SUM", "AVG", "BAND"):
-    print(f"{op:5}", [dtype for dtype in ("int32", "uint8", "float32", "bfloat16") if (op, dtype) in works])
+    print(f"{op:5}", [dtype for dtype in asked if (op, dtype) in works])
 print("four times 200 in uint8:", cluster.run(sum_of_200s)[0])
 
 # %% [markdown]
@@ -349,8 +355,9 @@ ZOO = {
 
 def one_is_late(name, notes):
     rank, back = dist.get_rank(), []
+    dist.barrier()  # the others make their call from here on
     if rank == 3:
-        end = time.monotonic() + 0.8
+        end = time.monotonic() + 0.3
         while time.monotonic() < end and not back:
             time.sleep(0.02)
             back = sorted(int(note.name) for note in notes.iterdir())
@@ -394,7 +401,7 @@ def two_lines(path):
 
 
 log = new_folder() / "log.txt"
-cluster.run(two_lines, log)
+wrote = cluster.run(two_lines, log)
 
 # %% claims="C13" tags=["nbval-check-output"]
 print(checks.lab01.log_order(first_line))
@@ -424,7 +431,8 @@ with expect(RunTimeout) as stuck:
 
 # %% claims="C8" tags=["nbval-check-output"]
 print(checks.lab01.stalls_from(stalls))
-print("came back from both_send:", [bool(value) for value in stuck.error.run.values], "bytes:", torch.ones(1).nbytes)
+came_back = [bool(value) for value in stuck.error.run.values]
+print("came back from both_send:", came_back, "bytes:", torch.ones(1).nbytes)
 
 # %% [markdown]
 # gloo's `send` returns when the other rank receives, at every size. Other backends buffer some messages, and a program that
@@ -581,7 +589,8 @@ print(views.Badge("simulated", 2, note="a formula").text)
 print("link / work   in a row   overlapped   hidden   times faster")
 for link in (0.01, 0.1, 0.5, 1, 2, 10, 100):
     in_row, both = 1 + link, max(1, link)
-    print(f"{link:11}   {in_row:8.2f}   {both:10.2f}   {in_row - both:6.2f}   {in_row / both:12.2f}")
+    hidden, faster = in_row - both, in_row / both
+    print(f"{link:11}   {in_row:8.2f}   {both:10.2f}   {hidden:6.2f}   {faster:12.2f}")
 
 # %% [markdown]
 # At most the *shorter* of the two can be hidden. A fast link leaves little to hide, a slow one cannot be covered: overlap pays most
@@ -636,7 +645,8 @@ def ring_sum(t):
     total, out = t.clone(), t.clone()
     for _ in range(n - 1):
         incoming = torch.empty_like(t)
-        sends, receives = dist.P2POp(dist.isend, out, after), dist.P2POp(dist.irecv, incoming, before)
+        sends = dist.P2POp(dist.isend, out, after)
+        receives = dist.P2POp(dist.irecv, incoming, before)
         for handle in dist.batch_isend_irecv([sends, receives]):
             handle.wait()
         total += incoming
@@ -651,8 +661,8 @@ verdict = checks.lab01.ring_sum(ring_sum, cluster.run)
 print(verdict)
 
 # %% [markdown]
-# Each rank sent n − 1 whole tensors. A better ring cuts the tensor in n parts and sends 2(n − 1) of *those*: look at "bytes sent"
-# in the first figure, or wait for the lab on rings.
+# Each rank sent n − 1 whole tensors. A better ring cuts the tensor in n parts and sends 2(n − 1) of *those*: look at the bytes
+# that go out in the first figure, or wait for the lab on rings.
 #
 # ### Exercise: one after the other
 #

@@ -336,3 +336,22 @@ def test_mp_spawn_cannot_find_a_function_that_was_typed_in(tmp_path):
     )
     assert "Can't get attribute 'cell' on <module '__main__'" in done.stderr
     assert "process 0 terminated with exit code 1" in done.stderr
+
+
+def waits_for():
+    gloo = dist.group.WORLD._get_backend(torch.device("cpu"))
+    return gloo.options._timeout
+
+
+@pytest.mark.usefixtures("no_orphans")
+def test_half_an_hour_is_what_gloo_waits_anyway():
+    def default_group():
+        dist.init_process_group("gloo")
+        return waits_for()
+
+    def patient_group():
+        dist.init_process_group("gloo", timeout=timedelta(seconds=1800))
+        return waits_for()
+
+    assert run(default_group, group=False).values == run(patient_group, group=False).values
+    assert dist.distributed_c10d.default_pg_timeout == timedelta(seconds=1800)

@@ -6,6 +6,7 @@ from _build.source import SourceError, read
 from tiny_course import HEADER, LABS, TINY
 
 SOURCES = sorted((LABS / "src").glob("*.py"))
+SEEN_COLUMNS = 100  # what JupyterLab shows of a line of code in a window of 1,280 pixels, with some to spare
 
 
 def edit(source, old, new):
@@ -34,6 +35,12 @@ def test_the_tiny_source_is_read_as_jupytext_does(source):
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.stem)
 def test_each_lab_is_read_as_jupytext_does(path):
     assert_read_as_jupytext_does(path)
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.stem)
+def test_no_line_of_code_is_cut_off_on_a_projector(path):
+    lines = [line for cell in read(path).cells if cell.kind == "code" for line in cell.source.splitlines()]
+    assert [line for line in lines if len(line) > SEEN_COLUMNS] == []
 
 
 def test_the_opening_comes_from_the_header(source):
