@@ -21,7 +21,6 @@ from lablib.views.places import HEAD, TILES_A_LINE, RankPlace, Row, Tile, box_of
 _FEWEST_TILES_WIDE = 3.0
 _ROOM_FOR_LONG_NAMES = 6  # more tiles in a line than this, and `local_rank 0` is wider than its tile
 _PANEL = 0  # the first annotation holds the environment that the reader picks
-_HINT = "Point at a rank, or pick one in the list above, to see its environment."
 
 _UNIT_PX = 104  # height of a tile
 _PANEL_LINE_PX = 20
@@ -56,13 +55,13 @@ def hosts(
     colours = chosen_theme(theme)
     rows = list(rows_of(by_rank, across=across))
     members = members_of(by_rank)
-    panel_lines = max(1, *(-(-len(place.env) // _PAIRS_A_LINE) for place in by_rank))
+    panel_lines = 1 + max(1, *(-(-len(place.env) // _PAIRS_A_LINE) for place in by_rank))
     width = max(_FEWEST_TILES_WIDE, *(tile.x + 1 for row in rows for tile in row.tiles))
     bottom = rows[-1].y + rows[-1].height
     panel = (panel_lines * _PANEL_LINE_PX + 24) / _UNIT_PX
 
     fig = go.Figure()
-    fig.add_annotation(_panel(bottom, colours))
+    fig.add_annotation(_panel(by_rank[0], bottom, colours))
     for row in rows:
         _draw_host(fig, row, width, colours)
     for number, (name, ranks) in enumerate(members.items()):
@@ -136,7 +135,7 @@ def _draw_tile(fig: go.Figure, tile: Tile, *, short: bool) -> None:
             line={"width": LINE_PX, "color": colour},
             hoveron="fills",
             hoverinfo="text",
-            text="<br>".join([*about, *_variables(place)]),
+            text="<br>".join([*about, *(escape(pair, quote=False) for pair in _variables(place))]),
             name=f"rank {place.rank}",
             showlegend=False,
             meta={
@@ -189,23 +188,24 @@ def _draw_group(
     )
 
 
-def _panel(bottom: float, theme: Theme) -> dict[str, Any]:
+def _panel(place: RankPlace, bottom: float, theme: Theme) -> dict[str, Any]:
     return {
         "name": "environment",
-        "text": _HINT,
+        "text": _environment(place),
         "x": 0,
         "y": bottom + 0.08,
         "xanchor": "left",
         "yanchor": "top",
         "align": "left",
         "showarrow": False,
-        "font": {"size": TEXT_PX, "color": theme.ink},
+        "font": {"size": TEXT_PX, "color": theme.ink, "family": "monospace"},
     }
 
 
 def _picker(by_rank: list[RankPlace], theme: Theme) -> dict[str, Any]:
-    def button(label: str, text: str) -> dict[str, Any]:
-        return {"label": label, "method": "relayout", "args": [{f"annotations[{_PANEL}].text": text}]}
+    def button(place: RankPlace) -> dict[str, Any]:
+        shown = {f"annotations[{_PANEL}].text": _environment(place)}
+        return {"label": f"environment of rank {place.rank}", "method": "relayout", "args": [shown]}
 
     return {
         "type": "dropdown",
@@ -217,25 +217,25 @@ def _picker(by_rank: list[RankPlace], theme: Theme) -> dict[str, Any]:
         "bgcolor": theme.panel,
         "bordercolor": theme.muted,
         "font": {"size": TEXT_PX, "color": theme.ink},
-        "buttons": [
-            button("environment of …", _HINT),
-            *(button(f"rank {place.rank}", _environment(place)) for place in by_rank),
-        ],
+        "buttons": [button(place) for place in by_rank],
     }
 
 
 def _environment(place: RankPlace) -> str:
     pairs = _variables(place)
-    cell = max(map(len, pairs), default=0) + 2
+    if not pairs:
+        return f"rank {place.rank} has no variables to show"
+    cell = max(map(len, pairs)) + 2
     lines = [
         "".join(pair.ljust(cell, "\N{NO-BREAK SPACE}") for pair in pairs[start : start + _PAIRS_A_LINE])
         for start in range(0, len(pairs), _PAIRS_A_LINE)
     ]
-    return "<br>".join(lines) or f"rank {place.rank} has no variables to show"
+    head = f"<b>rank {place.rank}</b> · another: choose it in the list, or point at it"
+    return "<br>".join([head, *(escape(line, quote=False) for line in lines)])
 
 
 def _variables(place: RankPlace) -> list[str]:
-    return [escape(f"{name}={value}", quote=False) for name, value in place.env.items()]
+    return [f"{name}={value}" for name, value in place.env.items()]
 
 
 def _summary(rows: list[Row], members: dict[str, list[int]]) -> str:

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from html import unescape
 
 import pytest
 from figures import sizes_of_text, texts, widths_of_lines
@@ -92,12 +93,29 @@ def test_outlines_of_groups_that_share_a_rank_do_not_lie_on_each_other():
 def test_the_list_shows_the_environment_of_the_rank_that_is_picked():
     fig = hosts(GRID, badge=BADGE)
     [menu] = fig.layout.updatemenus
-    assert [button.label for button in menu.buttons[1:]] == ["rank 0", "rank 1", "rank 2", "rank 3"]
-    [changes] = menu.buttons[3].args
+    assert [button.label for button in menu.buttons] == [f"environment of rank {rank}" for rank in range(4)]
+    [changes] = menu.buttons[2].args
     assert list(changes) == ["annotations[0].text"]
     assert fig.layout.annotations[0].name == "environment"
     assert "RANK=2" in changes["annotations[0].text"]
     assert "RUN_ID=&lt;none&gt;" in changes["annotations[0].text"]
+
+
+def test_the_first_rank_of_the_list_is_shown_at_first():
+    fig = hosts(reversed(GRID), badge=BADGE)
+    [menu] = fig.layout.updatemenus
+    assert fig.layout.annotations[0].text == menu.buttons[0].args[0]["annotations[0].text"]
+    assert "<b>rank 0</b>" in fig.layout.annotations[0].text
+
+
+def test_the_variables_of_a_rank_stand_in_columns():
+    env = {"A": "1", "LONG": "<&>", "B": "22", "C": "3", "D": "4"}
+    fig = hosts([RankPlace(0, 0, "host 0", env=env)], badge=BADGE)
+    shown = fig.layout.annotations[0]
+    _, *lines = [unescape(line) for line in shown.text.split("<br>")]
+    assert shown.font.family == "monospace"
+    assert [[line.find(pair) for pair in line.split()] for line in lines] == [[0, 10, 20], [0, 10]]
+    assert [line.split() for line in lines] == [["A=1", "LONG=<&>", "B=22"], ["C=3", "D=4"]]
 
 
 def test_the_summary_tells_who_is_where_and_in_which_group():
@@ -111,7 +129,7 @@ def test_a_simulated_place_has_no_process():
     fig = hosts([RankPlace(0, 0, "alpha", device="cuda:0")], badge=Badge("simulated", 1, "cuda", "nccl"))
     assert not any("PID" in text for text in texts(fig))
     assert "SIMULATED" in "".join(texts(fig))
-    assert "no variables" in fig.layout.updatemenus[0].buttons[1].args[0]["annotations[0].text"]
+    assert "no variables" in fig.layout.annotations[0].text
 
 
 @pytest.mark.parametrize("ranks", [8, 16, 64])
