@@ -130,10 +130,10 @@ def predict_buckets(
         raise UsageError(f"iteration={iteration!r}: count iterations from 0")
     if chosen.rebuilt_in is None or iteration < chosen.rebuilt_in:
         position = {parameter.name: place for place, parameter in enumerate(listed)}
-        groups = _assign(listed, chosen.limits(rebuilt=False))
+        groups = assign(listed, chosen.limits(rebuilt=False))
         groups.sort(key=lambda group: min(position[parameter.name] for parameter in group), reverse=True)
     else:
-        groups = _assign(_in_order(by_name, ready_order, chosen), chosen.limits(rebuilt=True))
+        groups = assign(_in_order(by_name, ready_order, chosen), chosen.limits(rebuilt=True))
     return tuple(
         Bucket(index, tuple(one.name for one in group), sum(one.nbytes for one in group))
         for index, group in enumerate(groups)
@@ -155,7 +155,7 @@ def _in_order(
     return [by_name[name] for name in names + unused]
 
 
-def _assign(parameters: Iterable[Parameter], limits: Sequence[int]) -> list[list[Parameter]]:
+def assign(parameters: Iterable[Parameter], limits: Sequence[int]) -> list[list[Parameter]]:
     """Fill one bucket per dtype and device at a time; one closes once it has reached its limit, so it may exceed it."""
     closed: list[list[Parameter]] = []
     filling: dict[tuple[str, str], list[Parameter]] = {}
