@@ -60,8 +60,6 @@ class Link:
         """
         n = len(ranks)
         on_node = Counter(self.node(rank) for rank in ranks)
-        if len(on_node) < 2:
-            return 0
         most = max(size * (n - size) for size in on_node.values())
         far = n - on_node[self.node(ranks[0] if peer is None else peer)]
         tree = (len(on_node) - 1).bit_length()
@@ -81,5 +79,7 @@ class Link:
         }.get(op, (None, 0.0))
         if messages is None:
             raise ValueError(f"there is no operation {op!r}")
+        if len(on_node) < 2:
+            return 0
         seconds = messages * self.latency_ms / 1e3 + moved * nbytes / (self.bandwidth_mib_s * MIB)
         return round(seconds * 1e9)
