@@ -22,6 +22,7 @@ _MOST_ROW_PX = 30.0
 _ONE_LINE_PX = 24.0
 _TWO_LINES_PX = 44.0
 _GAP_PX = 8.0
+_BESIDE = 0.4  # share of a row that another run gets
 
 
 @dataclass(frozen=True)
@@ -67,6 +68,7 @@ class Layout:
 
     Args:
         rows: the bars' places.
+        beside: the places of another run's bars, each under the row of the same bucket and rank.
         outlines: the predictions' places.
         ticks: where a gradient is ready.
         ends: where a rank's backward ends.
@@ -74,11 +76,13 @@ class Layout:
         blocks: (a row of the bucket, middle of its block) for each bucket, from top to bottom.
         lines: how many lines of text a block has room for.
         thickness: height of a bar.
+        beside_thickness: height of another run's bar.
         height: of all blocks.
         start, end: edges in milliseconds.
     """
 
     rows: tuple[Row, ...]
+    beside: tuple[Row, ...]
     outlines: tuple[Outline, ...]
     ticks: tuple[Line, ...]
     ends: tuple[Line, ...]
@@ -86,27 +90,30 @@ class Layout:
     blocks: tuple[tuple[BucketRow, float], ...]
     lines: int
     thickness: float
+    beside_thickness: float
     height: float
     start: float
     end: float
 
 
-def layout_of(table: Buckets, predicted: Buckets | None) -> Layout:
-    """Lay out the buckets of one iteration, with what was predicted for it."""
-    shown = [*(predicted.rows if predicted else ()), *table.rows]
+def layout_of(table: Buckets, predicted: Buckets | None, beside: Buckets | None = None) -> Layout:
+    """Lay out the buckets of one iteration, with what was predicted for it and what another run did."""
+    shown = [*(beside.rows if beside else ()), *(predicted.rows if predicted else ()), *table.rows]
     some = {row.bucket: row for row in shown}
     ranks = sorted({row.rank for row in shown})
-    blocks = _Blocks(sorted(some), ranks)
+    blocks = _Blocks(sorted(some), ranks, shared=beside is not None)
     rows = tuple(Row(row, blocks.middle(row.bucket, row.rank), _moments(table, row)) for row in table.rows)
+    others = _others(beside, blocks) if beside else ()
     outlines = tuple(_outlines(predicted, blocks)) if predicted else ()
     ends = {span.rank: _ms(table, span.end_ns) for span in table.backward}
     half = blocks.thickness / 2
-    lives = [row.at for row in rows] + [one.at for one in outlines]
+    lives = [row.at for row in (*rows, *others)] + [one.at for one in outlines]
     start = min(0.0, *(life.first_ready for life in lives))
     end = max(0.0, *ends.values(), *(life.done for life in lives))
     width = (end - start) or 1.0
     return Layout(
         rows,
+        others,
         outlines,
         tuple(Line(_ms(table, at), row.y - half, row.y + half) for row in rows for _, at in row.source.ready),
         tuple(
@@ -116,6 +123,7 @@ def layout_of(table: Buckets, predicted: Buckets | None) -> Layout:
         tuple((some[bucket], blocks.tops[bucket] + blocks.block / 2) for bucket in sorted(some)),
         blocks.lines,
         blocks.thickness,
+        blocks.beside_thickness,
         blocks.height,
         start - 0.01 * width,
         end + 0.02 * width,
@@ -125,23 +133,36 @@ def layout_of(table: Buckets, predicted: Buckets | None) -> Layout:
 class _Blocks:
     """Share out the height."""
 
-    def __init__(self, buckets: list[int], ranks: list[int]) -> None:
+    def __init__(self, buckets: list[int], ranks: list[int], *, shared: bool) -> None:
         share = _ROOM_PX / len(buckets) - _GAP_PX
         self.pitch = min(_MOST_ROW_PX, max(_LEAST_ROW_PX, share / len(ranks)))
         self.lines = 2 if share >= _TWO_LINES_PX else 1
         self.block = max(_TWO_LINES_PX if self.lines == 2 else _ONE_LINE_PX, self.pitch * len(ranks))
-        self.thickness = self.pitch - (1 if self.pitch < 10 else 4)
+        room = self.pitch - (1 if self.pitch < 10 else 4)
+        self.beside_thickness = _BESIDE * room if shared else 0.0
+        self.thickness = room - self.beside_thickness
         self.height = len(buckets) * (self.block + _GAP_PX)
         self.tops = {bucket: _GAP_PX / 2 + place * (self.block + _GAP_PX) for place, bucket in enumerate(buckets)}
         self._place = {rank: place for place, rank in enumerate(ranks)}
         self._inset = (self.block - self.pitch * len(ranks)) / 2
 
     def middle(self, bucket: int, rank: int) -> float:
+        return self._centre(bucket, rank) - self.beside_thickness / 2
+
+    def lower(self, bucket: int, rank: int) -> float:
+        return self._centre(bucket, rank) + self.thickness / 2
+
+    def _centre(self, bucket: int, rank: int) -> float:
         return self.tops[bucket] + self._inset + self.pitch * (self._place[rank] + 0.5)
+
+    def reach_of_bar(self, bucket: int, rank: int) -> tuple[float, float]:
+        """Return top and bottom of what a prediction is drawn around."""
+        centre = self._centre(bucket, rank)
+        return centre - self.pitch / 2, centre + self.pitch / 2 - self.beside_thickness
 
     def reach(self, bucket: int, rank: int) -> tuple[float, float]:
         """Return top and bottom of a rank's part of a block; the outermost reach to the next block."""
-        top, bottom = (self.middle(bucket, rank) + side * self.pitch / 2 for side in (-1, 1))
+        top, bottom = (self._centre(bucket, rank) + side * self.pitch / 2 for side in (-1, 1))
         if self._place[rank] == 0:
             top = self.tops[bucket] - _GAP_PX / 2
         if self._place[rank] == len(self._place) - 1:
@@ -149,12 +170,16 @@ class _Blocks:
         return top, bottom
 
 
+def _others(beside: Buckets, blocks: _Blocks) -> tuple[Row, ...]:
+    return tuple(Row(row, blocks.lower(row.bucket, row.rank), _moments(beside, row)) for row in beside.rows)
+
+
 def _outlines(predicted: Buckets, blocks: _Blocks) -> Iterator[Outline]:
     """Yield an outline for each run of neighbouring ranks with the same prediction."""
     placed = [(row, _moments(predicted, row)) for row in sorted(predicted.rows, key=lambda row: (row.bucket, row.rank))]
     for (bucket, moments), group in groupby(placed, key=lambda one: (one[0].bucket, one[1])):
-        middles = [blocks.middle(bucket, row.rank) for row, _ in group]
-        yield Outline(min(middles) - blocks.pitch / 2, max(middles) + blocks.pitch / 2, moments)
+        reaches = [blocks.reach_of_bar(bucket, row.rank) for row, _ in group]
+        yield Outline(min(top for top, _ in reaches), max(bottom for _, bottom in reaches), moments)
 
 
 def _moments(table: Buckets, row: BucketRow) -> Moments:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from lablib.analysis.buckets import buckets as table_of
 from lablib.errors import UsageError
 from lablib.trace import Kind, Trace
 from lablib.views import bucket_words
-from lablib.views.bucket_rows import Layout, Line, layout_of
+from lablib.views.bucket_rows import Layout, Line, Row, layout_of
 from lablib.views.frame import LINE_PX, Badge, chosen_theme
 from lablib.views.paints import Paints
 from lablib.views.palette import Theme, mixed, rank_colour
@@ -28,6 +28,7 @@ def buckets(
     *,
     iteration: int | None = None,
     predicted: Trace | Buckets | None = None,
+    beside: Trace | Buckets | None = None,
     badge: Badge | None = None,
     title: str | None = None,
     theme: str | None = None,
@@ -38,6 +39,7 @@ def buckets(
         run: what happened: a trace, or its table from `analysis.buckets`.
         iteration: which one; left out, the last.
         predicted: what should happen, drawn as an outline: the same iteration or, where it has only one, that one.
+        beside: another run of the same model, hatched, in a thinner bar under each rank's own.
         badge: how true it is; left out, what the run says of itself.
         title: what it shows; left out, the iteration.
         theme: ``light`` or ``dark``; see `frame.chosen_theme`.
@@ -45,7 +47,8 @@ def buckets(
     Raises:
         UsageError: there are no buckets, or none in this iteration.
     """
-    return sketch(run, iteration=iteration, predicted=predicted, badge=badge, title=title, theme=theme).figure()
+    drawn = sketch(run, iteration=iteration, predicted=predicted, beside=beside, badge=badge, title=title, theme=theme)
+    return drawn.figure()
 
 
 def sketch(
@@ -53,6 +56,7 @@ def sketch(
     *,
     iteration: int | None = None,
     predicted: Trace | Buckets | None = None,
+    beside: Trace | Buckets | None = None,
     badge: Badge | None = None,
     title: str | None = None,
     theme: str | None = None,
@@ -61,11 +65,13 @@ def sketch(
     colours = chosen_theme(theme)
     table = _shown(run, iteration)
     forecast = None if predicted is None else _foreseen(predicted, table.rows[0].iteration)
-    layout = layout_of(table, forecast)
+    other = None if beside is None else _shown(beside, table.rows[0].iteration)
+    layout = layout_of(table, forecast, other)
     return Sketch(
         traces=[
             *_keys(colours),
-            *_bars(layout, table, colours),
+            *_bars(layout.rows, table, layout, colours),
+            *_bars(layout.beside, other or table, layout, colours, hatched=True),
             _uprights(layout.ticks, "a gradient is ready", colours.ink, LINE_PX),
             _uprights(layout.ends, "backward ends", colours.ink, 2 * LINE_PX),
             _outlines(layout, colours),
@@ -126,22 +132,26 @@ def _foreseen(run: Trace | Buckets, iteration: int | None) -> Buckets:
     return table.only(iteration=iteration)
 
 
-def _bars(layout: Layout, table: Buckets, theme: Theme) -> list[dict[str, Any]]:
+def _bars(
+    rows: Sequence[Row], table: Buckets, layout: Layout, theme: Theme, *, hatched: bool = False
+) -> list[dict[str, Any]]:
     """Return the three parts of all rows: pale, thin and full."""
-    at = np.array([(row.at.first_ready, row.at.full, row.at.sent, row.at.done) for row in layout.rows]).reshape(-1, 4)
-    y = np.array([row.y for row in layout.rows])
-    ranks = [row.source.rank for row in layout.rows]
+    at = np.array([(row.at.first_ready, row.at.full, row.at.sent, row.at.done) for row in rows]).reshape(-1, 4)
+    y = np.array([row.y for row in rows])
+    ranks = [row.source.rank for row in rows]
     full = {rank: rank_colour(rank) for rank in layout.ranks}
     pale = {rank: mixed(colour, theme.paper, _PALE) for rank, colour in full.items()}
-    hover = [bucket_words.hover(row.source, table.start_ns) for row in layout.rows]
-    slots = [f"{row.source.rank} {row.source.bucket}" for row in layout.rows]
+    hover = [bucket_words.hover(row.source, table.start_ns) for row in rows]
+    slots = [f"{row.source.rank} {row.source.bucket}" for row in rows]
     paints = (pale, full, full)
-    thickness = (layout.thickness, max(float(LINE_PX), layout.thickness / 4), layout.thickness)
+    bar = layout.beside_thickness if hatched else layout.thickness
+    thickness = (bar, max(float(LINE_PX), bar / 4), bar)
+    pattern = {"pattern": {"shape": "/", "fgcolor": theme.paper, "size": 5, "solidity": 0.35}} if hatched else {}
     return [
         {
             "type": "bar",
             "orientation": "h",
-            "name": part,
+            "name": f"{part}, beside" if hatched else part,
             "base": at[:, place],
             "x": at[:, place + 1] - at[:, place],
             "y": y,
@@ -149,6 +159,7 @@ def _bars(layout: Layout, table: Buckets, theme: Theme) -> list[dict[str, Any]]:
             "marker": {
                 **Paints(*paints[place].values()).of(paints[place][rank] for rank in ranks),
                 "line": {"width": 0},
+                **pattern,
             },
             "hovertext": hover,
             "hoverinfo": "text",

@@ -1,7 +1,8 @@
 """Knobs around predictions and pictures; what runs on ranks is given to them."""
 
+from lablib.widgets.buckets import bucket_explorer
 from lablib.widgets.collectives import collectives_explorer
 from lablib.widgets.frame import Explorer, Scene
 from lablib.widgets.ranks import RankPicker
 
-__all__ = ["Explorer", "RankPicker", "Scene", "collectives_explorer"]
+__all__ = ["Explorer", "RankPicker", "Scene", "bucket_explorer", "collectives_explorer"]

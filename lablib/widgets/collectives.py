@@ -18,6 +18,7 @@ from lablib.widgets.ranks import RankPicker
 
 _PAIRS = ("send_recv", "isend_irecv")
 _CUT = ("scatter", "reduce_scatter", "reduce_scatter_single", "all_to_all", "all_to_all_single")
+_ROWS = (("op", "world_size", "dtype", "reduce_op"), ("values", "elements", "root", "to", "uneven"), ("ranks",))
 _VALUES = ("10 × rank + position", "rank + 1", "2 to the rank", "random")
 
 
@@ -52,21 +53,22 @@ def collectives_explorer(
         call = _call(settings)
         return run(job, call, _inputs(call, settings), world_size=call.world_size)
 
-    return Explorer(_knobs(), draw, adjust=_adjust, run=None if run is None else measure)
+    return Explorer(_knobs(), draw, adjust=_adjust, run=None if run is None else measure, rows=_ROWS)
 
 
 def _knobs() -> dict[str, Any]:
-    narrow = {"width": "190px"}
+    wide = {"layout": {"width": "250px"}, "style": {"description_width": "72px"}}
+    narrow = {"layout": {"width": "156px"}, "style": {"description_width": "44px"}}
     return {
-        "op": ipywidgets.Dropdown(options=list(OPERATIONS), value="all_reduce", description="operation"),
-        "world_size": ipywidgets.IntSlider(4, 2, 8, description="world size"),
-        "reduce_op": ipywidgets.Dropdown(options=list(REDUCE_OPS), description="op", layout=narrow),
-        "root": ipywidgets.Dropdown(options=list(range(4)), description="root", layout=narrow),
-        "to": ipywidgets.Dropdown(options=list(range(4)), value=1, description="to", layout=narrow),
-        "dtype": ipywidgets.Dropdown(options=list(DTYPES), description="dtype", layout=narrow),
-        "elements": ipywidgets.IntSlider(4, 1, 16, description="elements"),
-        "values": ipywidgets.Dropdown(options=_VALUES, description="values"),
-        "uneven": ipywidgets.Checkbox(False, description="uneven sizes", indent=False, layout=narrow),
+        "op": ipywidgets.Dropdown(options=list(OPERATIONS), value="all_reduce", description="operation", **wide),
+        "world_size": ipywidgets.IntSlider(4, 2, 8, description="world size", **wide),
+        "reduce_op": ipywidgets.Dropdown(options=list(REDUCE_OPS), description="op", **narrow),
+        "root": ipywidgets.Dropdown(options=list(range(4)), description="root", **narrow),
+        "to": ipywidgets.Dropdown(options=list(range(4)), value=1, description="to", **narrow),
+        "dtype": ipywidgets.Dropdown(options=list(DTYPES), description="dtype", **narrow),
+        "elements": ipywidgets.IntSlider(4, 1, 16, description="elements", **wide),
+        "values": ipywidgets.Dropdown(options=_VALUES, description="values", **wide),
+        "uneven": ipywidgets.Checkbox(False, description="uneven sizes", **narrow),
         "ranks": RankPicker(4, most=8, description="group"),
     }
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import threading
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from html import escape
@@ -59,6 +59,8 @@ class Explorer(ipywidgets.VBox):  # type: ignore[misc]
             with the lock held.
         adjust: is called before drawing, with the knobs: here knobs change each other's options and hide.
         run: is given the knobs' values, runs on real ranks and returns what `draw` shall be given as measured.
+        only_drawn: names of knobs that `run` does not use: what was measured stays when they are turned.
+        rows: the names of the knobs that stand side by side, row by row; left out, as many as fit.
     """
 
     def __init__(
@@ -68,11 +70,14 @@ class Explorer(ipywidgets.VBox):  # type: ignore[misc]
         *,
         adjust: Callable[[Mapping[str, Any]], None] | None = None,
         run: Callable[[Settings], Any] | None = None,
+        only_drawn: Collection[str] = (),
+        rows: Sequence[Sequence[str]] | None = None,
     ) -> None:
         self.knobs = dict(knobs)
         self._draw = draw
         self._adjust = adjust
         self._run = run
+        self._only_drawn = frozenset(only_drawn)
         self._lock = threading.RLock()
         self._muted = False
         self._running = False
@@ -93,7 +98,9 @@ class Explorer(ipywidgets.VBox):  # type: ignore[misc]
         self._sketch = self._scene.at(self.step.value)
         self.figure = LiveFigure(self._sketch.figure())
         self._say()
-        ipywidgets.link((self.play, "value"), (self.step, "value"))
+        for one, other in ((self.play, self.step), (self.step, self.play)):
+            # ipywidgets.link raises where another thread turns the step at the same moment
+            one.observe(lambda change, other=other: setattr(other, "value", change["new"]), "value")
         for knob in (*self.knobs.values(), self.step):
             knob.observe(self._turned, "value")
         self.button.on_click(self._clicked)
@@ -101,7 +108,7 @@ class Explorer(ipywidgets.VBox):  # type: ignore[misc]
         wrap = {"flex_flow": "row wrap"}
         super().__init__(
             [
-                ipywidgets.HBox([*self.knobs.values()], layout=wrap),
+                *(ipywidgets.HBox([self.knobs[name] for name in row], layout=wrap) for row in rows or [[*self.knobs]]),
                 ipywidgets.HBox(bar, layout=wrap),
                 self._error,
                 self.figure,
@@ -222,6 +229,7 @@ class Explorer(ipywidgets.VBox):  # type: ignore[misc]
         self._muted = True
         try:
             self.step.max = self.play.max = steps
+            self.step.layout.display = self.play.layout.display = None if steps else "none"
             self.step.value = self.play.value = _middle(steps)
         finally:
             self._muted = False
@@ -230,7 +238,7 @@ class Explorer(ipywidgets.VBox):  # type: ignore[misc]
         return {name: knob.value for name, knob in self.knobs.items()}
 
     def _key(self, settings: Settings) -> tuple[Any, ...]:
-        return tuple(settings.items())
+        return tuple((name, value) for name, value in settings.items() if name not in self._only_drawn)
 
     def _say(self) -> None:
         self._summary.value = f'<div role="status" style="font-size:14px;line-height:1.4">{escape(self.summary)}</div>'

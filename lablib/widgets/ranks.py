@@ -25,7 +25,8 @@ class RankPicker(ipywidgets.HBox):  # type: ignore[misc]
             ipywidgets.ToggleButton(description=str(rank), tooltip=f"rank {rank}", layout={"width": "36px"})
             for rank in range(most)
         ]
-        super().__init__([ipywidgets.Label(description), *self._buttons], layout={"align_items": "center"})
+        label = ipywidgets.Label(description, layout={"width": "72px", "justify_content": "flex-end"})
+        super().__init__([label, *self._buttons], layout={"align_items": "center"})
         self.resize(world_size)
         self.observe(self._follow, "value")
         for button in self._buttons:

@@ -207,3 +207,19 @@ def test_names_are_shortened_until_they_fit():
     assert named(("model.decoder.layers.11.attention.query",) * 3) == "3 parameters"
     assert named(("model.decoder.layers.11.attention.query",)) == "…der.layers.11.attention.query"
     assert named(()) == "parameters unknown"
+
+
+def test_another_run_stands_hatched_under_each_row_on_its_own_clock():
+    run, other = ddp_trace(3), ddp_trace(3, layer_ms=7, truth="real")
+    alone, fig = buckets(run), buckets(run, beside=other)
+    for name in PARTS:
+        own, beside = part(fig, name), part(fig, f"{name}, beside")
+        assert own.meta["slots"] == beside.meta["slots"]
+        assert list(own.base) == list(part(alone, name).base)
+        assert beside.marker.pattern.shape == "/" != own.marker.pattern.shape
+        assert all(np.asarray(beside.y) - beside.width / 2 >= np.asarray(own.y) + own.width / 2 - 1e-6)
+        assert list(part(alone, f"{name}, beside").y) == []
+    table = table_of(other, iteration=1)
+    wanted = [(row.first_ready_ns - table.start_ns) / 1e6 for row in table.rows]
+    assert list(part(fig, "filling, beside").base) == pytest.approx(wanted)
+    assert len(fig.data) == len(alone.data)  # an explorer changes the one into the other
