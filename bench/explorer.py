@@ -1,6 +1,6 @@
-"""Measure how fast the collectives explorer answers: a knob's new figure, and a real run laid over it.
+"""Measure how fast explorers answer: a knob's new figure, and a real run laid over it.
 
-    python -m bench.explorer     about 20 seconds
+    python -m bench.explorer     about half a minute
 
 A knob's time is what a real Jupyter kernel does before it can take the next message: prediction, view, change of the
 figure, messages to the browser.
@@ -20,10 +20,10 @@ from jupyter_client.manager import start_new_kernel
 import lablib
 from lablib.sim import OPERATIONS
 from lablib.training.collectives import measure
-from lablib.widgets import Explorer, collectives_explorer
+from lablib.widgets import Explorer, bucket_explorer, collectives_explorer
 
 TURNS = 50
-MOST_KNOB_S = 0.050
+MOST_KNOB_S = {"collectives": 0.050, "buckets": 0.100}
 RUNS = 5
 
 
@@ -42,13 +42,31 @@ def turn(explorer: Explorer, name: str, value: Any) -> float:
     return time.perf_counter() - begun
 
 
-def turn_all() -> list[float]:
-    """Return the seconds of every turn."""
-    explorer = collectives_explorer()
-    return [turn(explorer, name, value) for name, value in islice(turns(), TURNS)]
+def bucket_turns() -> Iterator[tuple[str, Any]]:
+    """Yield sliders of the bucket explorer, round and round; every turn changes the figure."""
+    for backward_ms in cycle((5.0, 12.0, 30.0)):
+        yield from [
+            ("backward_ms", backward_ms),
+            ("speed", 50),
+            ("latency_ms", 4.0),
+            ("speed", 200),
+            ("latency_ms", 1.0),
+        ]
 
 
-def turn_all_in_a_kernel() -> list[float]:
+def turn_all() -> dict[str, list[float]]:
+    """Return the seconds of every turn of every explorer; the buckets are 25 on each of 8 ranks."""
+    buckets = bucket_explorer()
+    for name, value in {"world_size": 8, "layers": 25, "cap": 1}.items():
+        buckets.knobs[name].value = value
+    todo = {"collectives": (collectives_explorer(), turns()), "buckets": (buckets, bucket_turns())}
+    return {
+        kind: [turn(explorer, name, value) for name, value in islice(some, TURNS)]
+        for kind, (explorer, some) in todo.items()
+    }
+
+
+def turn_all_in_a_kernel() -> dict[str, list[float]]:
     """Return the same, measured in a Jupyter kernel of its own."""
     manager, client = start_new_kernel(cwd=str(Path(__file__).resolve().parents[1]))
     try:
@@ -60,7 +78,7 @@ def turn_all_in_a_kernel() -> list[float]:
         )
         if reply["content"]["status"] != "ok":
             raise RuntimeError("\n".join(reply["content"]["traceback"]))
-        seconds: list[float] = json.loads("".join(said))
+        seconds: dict[str, list[float]] = json.loads("".join(said))
         return seconds
     finally:
         manager.shutdown_kernel(now=True)
@@ -68,10 +86,14 @@ def turn_all_in_a_kernel() -> list[float]:
 
 def main() -> int:
     """Print both figures; return 1 when a limit is missed."""
-    seconds = turn_all_in_a_kernel()
-    median = statistics.median(seconds)
-    print(f"knob to new figure: median of {TURNS} {median * 1e3:.0f} ms, slowest {max(seconds) * 1e3:.0f} ms")
-    missed = median > MOST_KNOB_S
+    missed = False
+    for kind, seconds in turn_all_in_a_kernel().items():
+        median, limit = statistics.median(seconds), MOST_KNOB_S[kind]
+        missed = missed or median > limit
+        print(
+            f"{kind}: knob to new figure, median of {TURNS} {median * 1e3:.0f} ms (limit {limit * 1e3:.0f} ms), "
+            f"slowest {max(seconds) * 1e3:.0f} ms"
+        )
 
     explorer = collectives_explorer(run=lablib.run, job=measure)
     turn(explorer, "op", "all_reduce")
@@ -84,7 +106,7 @@ def main() -> int:
             waited, own = time.perf_counter() - begun, explorer.measured.seconds
             missed = missed or waited > 5 * own + 0.5
         print(f"run to overlay, {world_size} ranks: {waited * 1e3:.0f} ms, of which the run itself {own * 1e3:.0f} ms")
-    print(f"limits: {MOST_KNOB_S * 1e3:.0f} ms, and 5 times the run itself + 500 ms: {'MISSED' if missed else 'kept'}")
+    print(f"limits, of a run 5 times its own seconds + 500 ms: {'MISSED' if missed else 'kept'}")
     return int(missed)
 
 
