@@ -1,0 +1,89 @@
+"""Lab 08's tables: what people write in place of what a run shows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+Mistakes = tuple[Mapping[object, str], str]  # known ones, and the reason for the others
+Row = tuple[Any, Mapping[object, str], str]  # the right answer before them
+
+_UNAVERAGED = "hooks see the local gradient: DDP reduces the bucket after they ran"
+HOOKS: dict[str, Mistakes] = {
+    "register_hook": (
+        {
+            2.0: "that hook runs *before* accumulation: it sees what this backward adds, not the sum",
+            1.5: _UNAVERAGED,
+            3.0: _UNAVERAGED,
+        },
+        "this backward brings rank 0's gradient of 1",
+    ),
+    "post_accumulate": (
+        {
+            1.0: "that hook runs *after* accumulation: what no_sync left is in it",
+            1.5: _UNAVERAGED,
+            3.0: _UNAVERAGED,
+        },
+        "1 from the first backward and 1 from the second",
+    ),
+    "after backward": (
+        {
+            1.5: "that is the mean of one backward; two were accumulated",
+            2.0: "that is rank 0's own sum: backward ends when the buckets are back",
+            6.0: "that is the sum over ranks; DDP divides by their number",
+        },
+        "rank 0 brings 1 + 1, rank 1 brings 2 + 2; DDP averages",
+    ),
+}
+MEMORY: dict[str, Mistakes] = {
+    "default": (
+        {
+            (1.0, 0.0): "the buckets are memory too: a copy of every gradient",
+            (1.0, 1.0): "the buckets are memory too: a copy of every gradient",
+            (2.0, 0.0): "zero_grad frees the gradients; the reducer keeps its buckets",
+            (2.0, 2.0): "zero_grad sets gradients to None by default, and that frees them",
+            (3.0, 1.0): "one copy in the buckets: not two",
+        },
+        "gradients once, buckets once; zero_grad frees the first",
+    ),
+    "gradient_as_bucket_view": (
+        {
+            (1.0, 0.0): "the gradients are views: zero_grad lets go of them, and the reducer keeps the memory",
+            (2.0, 1.0): "a gradient that is a view of its bucket takes no memory of its own",
+            (2.0, 2.0): "a gradient that is a view of its bucket takes no memory of its own",
+            (0.0, 0.0): "no copy does not mean no memory: the buckets hold the gradients",
+        },
+        "gradients and buckets are the same memory",
+    ),
+}
+FLIPPED: dict[object, str] = {
+    "a": "they do fill in this order; but bucket k leaves only after buckets 0 to k - 1, since every rank must make the"
+    " same calls in the same order",
+    "c": "all ranks have the buckets of rank 0, or they would add up gradients of different layers",
+}
+SLOWER: dict[object, str] = {
+    "a": "DDP does not split data: whoever does, such as DistributedSampler, knows nothing of speed",
+    "b": "buckets are rebuilt once, in rank 0's order, and slower layers come in the same order",
+    "c": "caps are settings: DDP does not look at how long things take",
+}
+_OVERSHOOT = "a bucket closes once it has reached the cap, and a parameter is never split: caps are exceeded"
+SETTINGS: dict[str, Mapping[object, str]] = {
+    "bucket_cap_mb=25": {
+        (4, 28, 16): "bucket_cap_mb=25 given explicitly is not the default: the small first bucket goes",
+        (25, 23): _OVERSHOOT,
+        (24, 24): _OVERSHOOT,
+        (48,): "caps exist from iteration 1 on: that is iteration 0",
+    },
+    "find_unused_parameters=True": {
+        (4, 28, 16): "they are filled in this order, from the first layer on; the one filled *last* leaves first",
+        (48,): "with this setting even iteration 0 has several buckets, and they stay",
+        (20, 28): "no cap was given: the first bucket that is filled is the small one",
+    },
+    "bucket_cap_mb_list=[8, 16]": {
+        (8, 16): "that is half of the model: the last entry is for all buckets that follow",
+        (8, 40): "the last entry of the list is for all buckets that follow",
+        (4, 8, 16, 16, 4): "the list takes the place of the small first bucket",
+        (48,): "with a list even iteration 0 has several buckets",
+    },
+}
+"""What people write for the sizes in MiB of twelve layers of 4 MiB."""
