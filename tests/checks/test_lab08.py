@@ -29,7 +29,7 @@ RUNS = {
     "bucket_cap_mb_list=[8, 16]": simulate(TWELVE, bucket_cap_mb_list=[8, 16]),
 }
 STATIC = simulate(TWELVE, static_graph=True)
-SLEEPING = simulate(chain([1] * 8, forward_ms=10, backward_ms=20), link=Link(bandwidth_mib_s=50), bucket_cap_mb=1)
+SLEEPING = simulate(chain([1] * 8, forward_ms=5, backward_ms=20), link=Link(bandwidth_mib_s=50), bucket_cap_mb=1)
 SEEN = {"register_hook": 1.0, "post_accumulate": 2.0, "after backward": 3.0}
 WEIGHED = {"default": (2.0, 1.0), "gradient_as_bucket_view": (1.0, 1.0)}
 
