@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -23,6 +24,7 @@ from lablib.trace.recorder import Recorder
 from lablib.trace.spans import Kind, Span
 
 _PATIENCE_S = 0.2  # for works that nobody waited for
+_RECENT = 256
 
 
 class Recording:
@@ -47,6 +49,7 @@ class Recording:
         self._in_order = InOrder()
         self._open: dict[int, Callable[[], None]] = {}
         self._marks: list[tuple[str, Any, Any, dict[str, Any]]] = []
+        self._recent: deque[Late] = deque(maxlen=_RECENT)
         self._changed = threading.Condition()
         self._count = 0
 
@@ -100,6 +103,7 @@ class Recording:
             return result
         if length_ns and self._card and op != "recv":
             late, turn = Late(), self._in_order.enter(facts["group"])
+            self._recent.append(late)  # torch keeps the C++ half alone, whose wait would never end
             late.follow(work, turn, partial(self._card.transfer, self._key(op, facts), length_ns), ended)
             return torch_private.with_work(result, late)
         if not torch_private.when_done(work, ended):

@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 
-from lablib import run
+from lablib import Cluster
 from lablib.links import Link
 from lablib.sim.ddp import simulate
 from lablib.sim.plan import chain
@@ -20,6 +20,13 @@ CAUSES_FIRST = [
 BRIEF = chain([1 / 64] * 5, forward_ms=1, backward_ms=1, optimizer_ms=1)
 BIASED = chain([1 / 64] * 5, forward_ms=1, backward_ms=1, optimizer_ms=1, bias_nbytes=64)
 LONG = chain([1 / 32] * 4, forward_ms=10, backward_ms=40, optimizer_ms=10)
+
+
+@pytest.fixture(scope="module")
+def clusters():
+    """Return ranks that stay warm between tests, by world size."""
+    with Cluster(2, backend="gloo") as pair, Cluster(4, backend="gloo") as four:
+        yield {2: pair, 4: four}
 
 
 def in_order(trace, rank):
@@ -50,12 +57,21 @@ def in_order(trace, rank):
         ([BRIEF.flipped(), BRIEF], {"bucket_cap_mb": 0.01}),
     ],
 )
-def test_real_ranks_do_what_is_simulated_in_the_same_order(plan, ddp):
-    real = run(partial(train, plan, steps=4, **ddp), world_size=2, backend="gloo", record=True).trace
+def test_real_ranks_do_what_is_simulated_in_the_same_order(plan, ddp, clusters):
+    real = clusters[2].run(partial(train, plan, steps=4, **ddp), record=True).trace
     simulated = simulate(plan, iterations=range(4), constructor=True, **ddp)
     assert real.truth == "emulated"
     for rank in range(2):
         assert in_order(real, rank) == in_order(simulated, rank)
+
+
+@pytest.mark.slow
+def test_a_static_graph_finds_its_map_of_used_parameters_moved_long_ago(clusters):
+    """DDP waits for the map after all buckets, when the network is through with it."""
+    link = Link(latency_ms=3)
+    real = clusters[2].run(partial(train, BRIEF, static_graph=True), record=True, link=link).trace
+    simulated = simulate(BRIEF, constructor=True, link=link, static_graph=True)
+    assert in_order(real, 1) == in_order(simulated, 1)
 
 
 def lengths(trace):
@@ -77,24 +93,19 @@ def lengths(trace):
     [
         (LONG, 2, 1, 0.06),  # the network keeps up
         (LONG, 2, 0.5, 0.03),  # buckets queue before the card
-        (LONG, 4, 1.5, 0.06),
+        (LONG.slowed(1.5), 4, 1, 0.06),
         ([LONG, LONG.slowed(1.5)], None, 1, 0.06),
         ([LONG, LONG, LONG.slowed(1.3), LONG], None, 1.5, 25),
     ],
 )
-def test_real_ranks_take_as_long_as_is_simulated(plan, world_size, mib_s, cap_mb):
+def test_real_ranks_take_as_long_as_is_simulated(plan, world_size, mib_s, cap_mb, clusters):
     link = Link(latency_ms=1, bandwidth_mib_s=mib_s)
     simulated = simulate(plan, world_size=world_size, link=link, constructor=True, bucket_cap_mb=cap_mb)
     predicted = lengths(simulated)
     off = dict.fromkeys(predicted, float("inf"))
     for _ in range(5):  # the machine may be busy with something else
-        real = run(
-            partial(train, plan, bucket_cap_mb=cap_mb),
-            world_size=simulated.world_size,
-            backend="gloo",
-            record=True,
-            link=link,
-        ).trace
+        job = partial(train, plan, bucket_cap_mb=cap_mb)
+        real = clusters[simulated.world_size].run(job, record=True, link=link).trace
         for rank in range(simulated.world_size):
             assert in_order(real, rank) == in_order(simulated, rank)
         measured = lengths(real)
