@@ -146,8 +146,9 @@ class Landmarks:
     def _ready(self, name: str) -> Callable[[torch.Tensor], None]:
         def ready(parameter: torch.Tensor) -> None:
             now = self._ready_ns[name] = time.perf_counter_ns()
-            gradient = parameter.grad
-            self._recorder.add(name, Kind.GRADIENT, now, now, nbytes=0 if gradient is None else gradient.nbytes)
+            gradient = parameter.grad  # a sparse one has no nbytes
+            nbytes = 0 if gradient is None else gradient.numel() * gradient.element_size()
+            self._recorder.add(name, Kind.GRADIENT, now, now, nbytes=nbytes)
 
         return ready
 

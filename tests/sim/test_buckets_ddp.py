@@ -83,3 +83,23 @@ def test_buckets_are_those_of_ddp(world_size, seeds):
     assert any(case.tied for case in cases)
     if world_size > 1:
         assert any(case.ready(0) != case.ready(1) for case in cases)
+
+
+def train_sparse() -> None:
+    import torch
+    from torch import nn
+    from torch.nn.parallel import DistributedDataParallel
+
+    ddp = DistributedDataParallel(nn.Sequential(nn.Embedding(10, 4, sparse=True), nn.Linear(4, 4)))
+    for _ in range(2):
+        ddp(torch.tensor([1, 2])).sum().backward()
+
+
+@pytest.mark.slow
+def test_a_sparse_gradient_overtakes_the_bucket_that_fills_as_it_arrives():
+    trace = run(train_sparse, world_size=2, backend="gloo", record=True).trace
+    parameters = [Parameter("0.weight", 160, sparse=True), Parameter("1.weight", 64), Parameter("1.bias", 16)]
+    for iteration, expected in enumerate(([80, 160], [160, 80])):
+        predicted = predict_buckets(parameters, iteration=iteration)
+        real = trace.only("collective", rank=1, iteration=iteration, name="all_reduce")
+        assert [bucket.nbytes for bucket in predicted] == [span.nbytes for span in real] == expected
