@@ -50,9 +50,12 @@ def events_of(trace: Trace) -> dict[str, Any]:
     begin_ns = trace.start_ns
     names: list[dict[str, Any]] = []
     events: list[tuple[int, int, dict[str, Any]]] = []
-    for rank in sorted({span.rank for span in trace}):
+    by_rank: dict[int, list[Span]] = defaultdict(list)
+    for span in trace:
+        by_rank[span.rank].append(span)
+    for rank, held in sorted(by_rank.items()):
         names += _named(rank, 0, process_name={"name": f"rank {rank}"}, process_sort_index={"sort_index": rank})
-        for number, (lane, spans) in enumerate(_threads(trace.only(rank=rank)), start=1):
+        for number, (lane, spans) in enumerate(_threads(held), start=1):
             thread = _THREADS * (rank + 1) + number
             names += _named(rank, thread, thread_name={"name": lane}, thread_sort_index={"sort_index": number})
             events += [(span.start_ns, -span.end_ns, _event(span, thread, begin_ns)) for span in spans]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import os
 import secrets
@@ -29,7 +30,10 @@ def load(path: str | os.PathLike[str]) -> Trace:
     path = Path(path)
     if not path.is_dir():
         return _load(path)
-    found = sorted(file for file in path.iterdir() if file.name.endswith(_ENDINGS))
+    try:
+        found = sorted(file for file in path.iterdir() if file.name.endswith(_ENDINGS))
+    except OSError as error:
+        raise TraceError(f"{path}: the folder cannot be read: {error.strerror}") from error
     if not found:
         raise TraceError(f"{path}: the folder holds no file that ends with {', '.join(_ENDINGS)}")
     world_size = max(kineto.rank_in_name(file.name) or 0 for file in found) + 1
@@ -72,10 +76,11 @@ def write(data: bytes, path: str | os.PathLike[str]) -> None:
     try:
         beside.write_bytes(data)
         beside.replace(path)
-    except OSError as error:
-        raise TraceError(f"{path}: the file cannot be written: {error.strerror}") from error
+    except (OSError, ValueError) as error:
+        raise TraceError(f"{path}: the file cannot be written: {_reason(error)}") from error
     finally:
-        beside.unlink(missing_ok=True)
+        with contextlib.suppress(OSError, ValueError):
+            beside.unlink()
 
 
 def _load(path: Path, *, world_size: int = 1) -> Trace:
@@ -89,7 +94,12 @@ def _load(path: Path, *, world_size: int = 1) -> Trace:
     except TraceError as error:
         raise TraceError(f"{path}: {error}") from None
     except (OSError, ValueError) as error:
-        raise TraceError(f"{path}: the file cannot be read: {getattr(error, 'strerror', None) or error}") from error
+        raise TraceError(f"{path}: the file cannot be read: {_reason(error)}") from error
+
+
+def _reason(error: OSError | ValueError) -> str:
+    """Return what went wrong; a name with a null byte is a ValueError."""
+    return getattr(error, "strerror", None) or str(error)
 
 
 def _unzipped(data: bytes) -> bytes:
