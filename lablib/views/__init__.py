@@ -3,7 +3,8 @@
 from lablib.views.buckets import buckets
 from lablib.views.frame import Badge, summary
 from lablib.views.hosts import hosts
+from lablib.views.overlap import overlap
 from lablib.views.places import RankPlace
 from lablib.views.timeline import timeline
 
-__all__ = ["Badge", "RankPlace", "buckets", "hosts", "summary", "timeline"]
+__all__ = ["Badge", "RankPlace", "buckets", "hosts", "overlap", "summary", "timeline"]

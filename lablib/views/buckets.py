@@ -18,6 +18,7 @@ from lablib.views.frame import LINE_PX, Badge, chosen_theme
 from lablib.views.paints import Paints
 from lablib.views.palette import Theme, mixed, rank_colour
 from lablib.views.sketch import Sketch
+from lablib.views.strokes import boxes, uprights
 
 _FOOT_PX = 96  # ticks and title of the axis, legend
 _PALE = 0.65
@@ -172,35 +173,23 @@ def _bars(
 
 def _uprights(lines: Iterable[Line], name: str, colour: str, width: int) -> dict[str, Any]:
     places = np.array([(line.x, line.top, line.bottom) for line in lines]).reshape(-1, 3)
-    gap = np.full(len(places), np.nan)
-    return {
-        "type": "scatter",
-        "mode": "lines",
-        "name": name,
-        "x": np.column_stack([places[:, 0], places[:, 0], gap]).ravel(),
-        "y": np.column_stack([places[:, 1], places[:, 2], gap]).ravel(),
-        "line": {"color": colour, "width": width},
-        "hoverinfo": "skip",
-    }
+    return {**uprights(*places.T), "name": name, "line": {"color": colour, "width": width}, "hoverinfo": "skip"}
 
 
 def _outlines(layout: Layout, theme: Theme) -> dict[str, Any]:
     """Return the predictions in the shape of the bars: a box, a line for waiting, a box."""
-    x: list[float] = []
-    y: list[float] = []
-    for one in layout.outlines:
-        top, middle, bottom = one.top, (one.top + one.bottom) / 2, one.bottom
-        for left, right in ((one.at.first_ready, one.at.full), (one.at.sent, one.at.done)):
-            x += [left, right, right, left, left, np.nan]
-            y += [top, top, bottom, bottom, top, np.nan]
-        x += [one.at.full, one.at.sent, np.nan]
-        y += [middle, middle, np.nan]
+    shapes = [
+        shape
+        for one in layout.outlines
+        for shape in (
+            (one.at.first_ready, one.at.full, one.top, one.bottom),
+            (one.at.full, one.at.sent, (one.top + one.bottom) / 2, (one.top + one.bottom) / 2),
+            (one.at.sent, one.at.done, one.top, one.bottom),
+        )
+    ]
     return {
-        "type": "scatter",
-        "mode": "lines",
+        **boxes(*np.array(shapes).reshape(-1, 4).T),
         "name": "predicted",
-        "x": np.array(x),
-        "y": np.array(y),
         "line": {"color": theme.simulated, "width": LINE_PX},
         "hoverinfo": "skip",
         "showlegend": bool(layout.outlines),

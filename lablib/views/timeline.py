@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
-from numpy.typing import NDArray
 
 from lablib.errors import UsageError
 from lablib.trace import Kind, Span, Trace
@@ -18,6 +17,7 @@ from lablib.views.paints import Paints
 from lablib.views.palette import DARK, Theme, mixed, rank_colour
 from lablib.views.raster import COLUMNS, raster
 from lablib.views.sketch import Sketch
+from lablib.views.strokes import uprights
 
 MOST_BARS = 4000
 """Above so many spans the picture is a grid of cells: browsers take seconds for more bars."""
@@ -219,14 +219,10 @@ def _ticks(lanes: Lanes, theme: Theme, *, shown: bool) -> dict[str, Any]:
     """Return the moments at which gradients are ready, as upright lines."""
     mine = [i for i, span in enumerate(lanes.spans) if span.kind is Kind.GRADIENT] if shown else []
     x, y, half = lanes.start[mine], lanes.y[mine], lanes.pitch / 2 - 1
-    gap: NDArray[np.float64] = np.full(len(mine), np.nan)
     names = [f"rank {lanes.spans[i].rank}: gradient of {span_words.label(lanes.spans[i])} is ready" for i in mine]
     return {
-        "type": "scatter",
-        "mode": "lines",
+        **uprights(x, y - half, y + half),
         "name": "gradients",
-        "x": np.column_stack([x, x, gap]).ravel(),
-        "y": np.column_stack([y - half, y + half, gap]).ravel(),
         "line": {"color": theme.ink, "width": LINE_PX},
         "hovertext": [text for name in names for text in (name, name, "")],
         "hoverinfo": "text",

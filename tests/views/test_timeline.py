@@ -205,7 +205,7 @@ def test_a_cell_has_colour_and_name_of_what_fills_it_most():
     scale = cells["colorscale"][::2]
     row = [None if np.isnan(z) else scale[int(z)][1] for z in cells["z"][1]]
     assert row[0] == row[4] == "#000000"  # filled, or nearly
-    assert row[3] == mixed("#000000", LIGHT.paper, 0.65 * 2 / 3)  # hardly filled: paler
+    assert row[3] == mixed("#000000", LIGHT.paper, 0.65 * (1 - 1 / 3))  # hardly filled: paler
     assert row[5] is None
 
 
