@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import deque
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -17,14 +16,13 @@ from lablib import torch_private
 from lablib.engine.card import Card
 from lablib.engine.clock import Clock, CudaClock, HostClock
 from lablib.engine.landmarks import Landmarks
-from lablib.engine.works import InOrder, Late, LateSend, Waits
+from lablib.engine.works import Alive, InOrder, Late, LateSend, Waits
 from lablib.links import Link
 from lablib.trace import recorder as recorders
 from lablib.trace.recorder import Recorder
 from lablib.trace.spans import Kind, Span
 
 _PATIENCE_S = 0.2  # for works that nobody waited for
-_RECENT = 256
 
 
 class Recording:
@@ -49,7 +47,7 @@ class Recording:
         self._in_order = InOrder()
         self._open: dict[int, Callable[[], None]] = {}
         self._marks: list[tuple[str, Any, Any, dict[str, Any]]] = []
-        self._recent: deque[Late] = deque(maxlen=_RECENT)
+        self._alive = Alive()
         self._changed = threading.Condition()
         self._count = 0
 
@@ -92,7 +90,8 @@ class Recording:
         length_ns = self._length_ns(op, facts)
         try:
             if op == "send" and length_ns and self._card:
-                return LateSend(go_on, partial(self._card.transfer, self._key(op, facts), length_ns), ended).boxed()
+                transfer = partial(self._card.transfer, self._key(op, facts), length_ns)
+                return self._alive.hold(LateSend(go_on, transfer, ended)).boxed()
             result = go_on()
             work = torch_private.work_in(result)
         except BaseException:
@@ -102,8 +101,7 @@ class Recording:
             ended()
             return result
         if length_ns and self._card and op != "recv":
-            late, turn = Late(), self._in_order.enter(facts["group"])
-            self._recent.append(late)  # torch keeps the C++ half alone, whose wait would never end
+            late, turn = self._alive.hold(Late()), self._in_order.enter(facts["group"])
             late.follow(work, turn, partial(self._card.transfer, self._key(op, facts), length_ns), ended)
             return torch_private.with_work(result, late)
         if not torch_private.when_done(work, ended):

@@ -14,12 +14,14 @@ import threading
 from collections import defaultdict, deque
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
 
 from lablib import torch_private
+
+_Work = TypeVar("_Work", "Late", "LateSend")
 
 
 class Waits:
@@ -78,11 +80,31 @@ class InOrder:
         return ready
 
 
+class Alive:
+    """Hold the works that are made here: torch keeps the C++ half of one alone, whose wait would never end.
+
+    One that was waited for is let go when so many later ones have come, the others when the job ends.
+    """
+
+    _LATER = 256
+
+    def __init__(self) -> None:
+        self._held: deque[Any] = deque()
+
+    def hold(self, work: _Work) -> _Work:
+        """Hold one more, and return it."""
+        self._held.append(work)
+        while len(self._held) > self._LATER and self._held[0].waited:
+            self._held.popleft()
+        return work
+
+
 class Late(dist.Work):
     """Be a collective's work that ends when the emulated network is through with it."""
 
     def __init__(self) -> None:
         super().__init__()
+        self.waited = False
         self._future: torch.futures.Future[Any] = torch.futures.Future()
 
     def follow(
@@ -115,6 +137,7 @@ class Late(dist.Work):
 
     def wait(self, timeout: Any = None) -> bool:
         self._future.wait()
+        self.waited = True
         return True
 
     def get_future(self) -> Any:
@@ -133,6 +156,7 @@ class LateSend(dist.Work):
         super().__init__()
         self._ended = ended
         self._given = threading.Event()
+        self.waited = False
         self._work: Any = None
         self._error: BaseException | None = None
 
@@ -145,6 +169,9 @@ class LateSend(dist.Work):
 
         transfer(give)
 
+    def is_completed(self) -> bool:
+        return self.waited
+
     def wait(self, timeout: Any = None) -> bool:
         self._given.wait()
         try:
@@ -152,4 +179,5 @@ class LateSend(dist.Work):
                 raise self._error
             return bool(self._work.wait())
         finally:
+            self.waited = True
             self._ended()
