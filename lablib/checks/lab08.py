@@ -12,6 +12,7 @@ from lablib.checks import lab08_functions as functions
 from lablib.checks.answers import WrongKind, items, number, text, whole_number, whole_numbers
 from lablib.checks.lab08_rows import FLIPPED, HOOKS, MEMORY, SETTINGS, SLOWER, Row
 from lablib.checks.verdict import PASSED, Verdict, check, compare, failed
+from lablib.sim.plan import Plan
 from lablib.trace import Kind, Span, Trace
 
 MIB = 1 << 20
@@ -128,19 +129,16 @@ def slower_rank(answer: Any) -> Verdict:
 @check(wants="a dict with a list of whole MiB for each setting, the bucket that leaves first comes first")
 def settings(answer: Any, traces: Mapping[str, Trace]) -> Verdict:
     """Judge the sizes of buckets in the last iteration of each run, in whole MiB."""
-    otherwise = "add up layers of 4 MiB until the cap is reached; what is left is the last bucket to be filled"
-    return _dict(
-        answer,
-        {
-            name: (
-                tuple(round(bucket.nbytes / MIB) for bucket in _buckets(trace, trace.iterations[-1])),
-                SETTINGS.get(name, {}),
-                otherwise,
-            )
-            for name, trace in traces.items()
-        },
-        whole_numbers,
-    )
+    otherwise = "add up layers of 1 MiB until the cap is reached; what is left is the last bucket to be filled"
+    rows = {
+        name: (
+            tuple(round(bucket.nbytes / MIB) for bucket in _buckets(traces[name], traces[name].iterations[-1])),
+            mistakes,
+            otherwise,
+        )
+        for name, mistakes in SETTINGS.items()
+    }
+    return _dict(answer, rows, whole_numbers)
 
 
 @check(wants="a whole number, an iteration")
@@ -197,25 +195,27 @@ def backward_ms(answer: Any, trace: Trace) -> Verdict:
 
 
 @check(wants="a number of MiB")
-def best_cap(answer: Any, length_ms: Callable[[float], float]) -> Verdict:
+def best_cap(answer: Any, plan: Plan, length_ms: Callable[[float], float]) -> Verdict:
     """Judge the cap with the shortest backward.
 
     Args:
         answer: a bucket_cap_mb.
-        length_ms: tells how long backward takes with a cap, for sixteen layers of 1 MiB.
+        plan: the layers, all of one size.
+        length_ms: tells how long backward takes with a cap.
     """
     cap = number(answer)
     if not 0 < cap < float("inf"):
         return failed("a cap is a number of MiB above 0")
-    lengths = {whole: length_ms(whole) for whole in range(1, 17)}
-    best = min(lengths, key=lambda whole: lengths[whole])
+    each = sum(one.nbytes for one in plan.layers[0].parameters) / MIB
+    lengths = {each * count: length_ms(each * count) for count in range(1, len(plan.layers) + 1)}
+    best = min(lengths, key=lambda some: lengths[some])
     mine = length_ms(cap)
     if mine <= 1.01 * lengths[best]:
         return PASSED
     slower = f"{mine:.0f} ms, and {lengths[best]:.0f} is possible"
-    if cap <= 1:
+    if cap <= each:
         return failed(f"{slower}: smaller buckets are not always better, each call pays the latency")
-    if cap > 15:
+    if cap > each * (len(plan.layers) - 1):
         return failed(f"{slower}: that is one bucket for everything, and it has nothing to hide behind")
     if cap < best:
         return failed(f"{slower}: too many calls; larger buckets pay the latency less often")

@@ -66,24 +66,27 @@ SLOWER: dict[object, str] = {
     "b": "buckets are rebuilt once, in rank 0's order, and slower layers come in the same order",
     "c": "caps are settings: DDP does not look at how long things take",
 }
-_OVERSHOOT = "a bucket closes once it has reached the cap, and a parameter is never split: caps are exceeded"
+_WHOLE = "that is iteration 0 by default: with this setting even iteration 0 has several buckets"
 SETTINGS: dict[str, Mapping[object, str]] = {
+    "bucket_cap_mb=5": {
+        (1, 5, 5, 1): "a cap given explicitly is for the first bucket, too: the small one goes",
+        (1, 5, 5): "a cap given explicitly is for the first bucket, too: the small one goes",
+        (4, 4, 4): "four layers have not reached 5 MiB: a bucket closes once it has, and is larger then",
+        (12,): "caps count from iteration 1 on: that is iteration 0",
+    },
     "bucket_cap_mb=25": {
-        (4, 28, 16): "bucket_cap_mb=25 given explicitly is not the default: the small first bucket goes",
-        (25, 23): _OVERSHOOT,
-        (24, 24): _OVERSHOOT,
-        (48,): "caps exist from iteration 1 on: that is iteration 0",
+        (1, 11): "25 given explicitly is not the default: the small first bucket goes",
+        (12, 0): "there is no empty bucket",
     },
     "find_unused_parameters=True": {
-        (4, 28, 16): "they are filled in this order, from the first layer on; the one filled *last* leaves first",
-        (48,): "with this setting even iteration 0 has several buckets, and they stay",
-        (20, 28): "no cap was given: the first bucket that is filled is the small one",
+        (1, 11): "they are filled in this order, from the first layer on; the one filled *last* leaves first",
+        (12,): _WHOLE,
     },
-    "bucket_cap_mb_list=[8, 16]": {
-        (8, 16): "that is half of the model: the last entry is for all buckets that follow",
-        (8, 40): "the last entry of the list is for all buckets that follow",
-        (4, 8, 16, 16, 4): "the list takes the place of the small first bucket",
-        (48,): "with a list even iteration 0 has several buckets",
+    "bucket_cap_mb_list=[2, 4]": {
+        (2, 4): "that is half of the model: the last entry is for all buckets that follow",
+        (2, 10): "the last entry of the list is for all buckets that follow",
+        (1, 2, 4, 4, 1): "the list takes the place of the small first bucket",
+        (12,): _WHOLE,
     },
 }
-"""What people write for the sizes in MiB of twelve layers of 4 MiB."""
+"""What people write for the sizes in MiB of twelve layers of 1 MiB."""

@@ -17,6 +17,8 @@ def layer(name, mib, bias_nbytes=0):
 
 
 TWELVE = Plan(tuple(layer(str(number), 4, 4096) for number in range(12)))
+SMALL = Plan(tuple(layer(str(number), 1, 2048) for number in range(12)))
+SIXTEEN = chain([0.25] * 16, forward_ms=2, backward_ms=5)
 SIZES = {"embed": 1, "head": 0.5, "mix": 0.5, "narrow": 0.25, "wide": 2}
 USED = ("embed", "mix", "wide", "narrow", "head")
 MIXED = Plan(tuple(layer(name, SIZES[name]) for name in USED), registered=tuple(SIZES))
@@ -24,12 +26,15 @@ MIXED = Plan(tuple(layer(name, SIZES[name]) for name in USED), registered=tuple(
 FIRST = simulate(TWELVE)
 SHARED = simulate(MIXED, bucket_cap_mb=1)
 RUNS = {
-    "bucket_cap_mb=25": simulate(TWELVE, bucket_cap_mb=25),
-    "find_unused_parameters=True": simulate(TWELVE, find_unused_parameters=True),
-    "bucket_cap_mb_list=[8, 16]": simulate(TWELVE, bucket_cap_mb_list=[8, 16]),
+    "bucket_cap_mb=5": simulate(SMALL, bucket_cap_mb=5),
+    "bucket_cap_mb=25": simulate(SMALL, bucket_cap_mb=25),
+    "find_unused_parameters=True": simulate(SMALL, find_unused_parameters=True),
+    "bucket_cap_mb_list=[2, 4]": simulate(SMALL, bucket_cap_mb_list=[2, 4]),
 }
 STATIC = simulate(TWELVE, static_graph=True)
-SLEEPING = simulate(chain([1] * 8, forward_ms=5, backward_ms=20), link=Link(bandwidth_mib_s=50), bucket_cap_mb=1)
+SLEEPING = simulate(
+    chain([0.25] * 8, forward_ms=5, backward_ms=20), link=Link(bandwidth_mib_s=12.5), bucket_cap_mb=0.25
+)
 SEEN = {"register_hook": 1.0, "post_accumulate": 2.0, "after backward": 3.0}
 WEIGHED = {"default": (2.0, 1.0), "gradient_as_bucket_view": (1.0, 1.0)}
 
@@ -41,9 +46,10 @@ GUESS = {
 }
 BUCKETS = [["head", "narrow", "wide"], ["mix", "embed"]]
 MIB_OF = {
-    "bucket_cap_mb=25": [28, 20],
-    "find_unused_parameters=True": [16, 28, 4],
-    "bucket_cap_mb_list=[8, 16]": [8, 16, 16, 8],
+    "bucket_cap_mb=5": [5, 5, 2],
+    "bucket_cap_mb=25": [12],
+    "find_unused_parameters=True": [11, 1],
+    "bucket_cap_mb_list=[2, 4]": [2, 4, 4, 2],
 }
 BACKWARD = {"iteration 0": 320, "iteration 2": 180}
 
@@ -69,12 +75,8 @@ def lasts(name, value):
 
 
 def length_ms(cap):
-    trace = simulate(
-        chain([1] * 16, forward_ms=2, backward_ms=5),
-        link=Link(latency_ms=3, bandwidth_mib_s=250),
-        iterations=[2],
-        bucket_cap_mb=cap,
-    )
+    link = Link(latency_ms=3, bandwidth_mib_s=62.5)
+    trace = simulate(SIXTEEN, link=link, iterations=[2], bucket_cap_mb=cap)
     return trace.only("backward", rank=0).spans[0].length_ns / 1e6
 
 
@@ -168,8 +170,8 @@ def hidden_share(compute, communication, total):
         lab08.settings(MIB_OF, RUNS),
         lab08.static_graph(2, STATIC),
         lab08.backward_ms(BACKWARD, SLEEPING),
-        lab08.best_cap(4, length_ms),
-        lab08.best_cap(3.5, length_ms),
+        lab08.best_cap(1, SIXTEEN, length_ms),
+        lab08.best_cap(0.875, SIXTEEN, length_ms),
         lab08.fill(ours),
         lab08.fill(filled),
         lab08.coefficient(hidden_share),
@@ -191,7 +193,7 @@ def test_right_answers_pass(verdict):
         sized("bucket_cap_mb=25", ...),
         lab08.static_graph(..., STATIC),
         lasts("iteration 0", ...),
-        lab08.best_cap(..., length_ms),
+        lab08.best_cap(..., SIXTEEN, length_ms),
         lab08.fill(...),
         lab08.coefficient(...),
         weighed("default", ...),
@@ -239,14 +241,16 @@ def test_open_answers_are_not_attempted(verdict):
         (lab08.slower_rank("a"), "does not split data"),
         (lab08.slower_rank("b"), "rebuilt once"),
         (lab08.slower_rank("c"), "caps are settings"),
-        (sized("bucket_cap_mb=25", [4, 28, 16]), "is not the default"),
-        (sized("bucket_cap_mb=25", [25, 23]), "never split"),
-        (sized("find_unused_parameters=True", [4, 28, 16]), "the one filled *last* leaves first"),
-        (sized("find_unused_parameters=True", [20, 28]), "the first bucket that is filled is the small one"),
-        (sized("bucket_cap_mb_list=[8, 16]", [8, 16]), "half of the model"),
-        (sized("bucket_cap_mb_list=[8, 16]", [8, 40]), "all buckets that follow"),
-        (sized("bucket_cap_mb_list=[8, 16]", [48]), "even iteration 0 has several"),
-        (sized("bucket_cap_mb=25", [1, 2, 3]), "add up layers of 4 MiB"),
+        (sized("bucket_cap_mb=5", [1, 5, 5, 1]), "for the first bucket, too"),
+        (sized("bucket_cap_mb=5", [4, 4, 4]), "have not reached 5 MiB"),
+        (sized("bucket_cap_mb=5", [12]), "that is iteration 0"),
+        (sized("bucket_cap_mb=25", [1, 11]), "is not the default"),
+        (sized("find_unused_parameters=True", [1, 11]), "the one filled *last* leaves first"),
+        (sized("find_unused_parameters=True", [12]), "even iteration 0 has several"),
+        (sized("bucket_cap_mb_list=[2, 4]", [2, 4]), "half of the model"),
+        (sized("bucket_cap_mb_list=[2, 4]", [2, 10]), "all buckets that follow"),
+        (sized("bucket_cap_mb_list=[2, 4]", [1, 2, 4, 4, 1]), "takes the place of the small first bucket"),
+        (sized("bucket_cap_mb=25", [1, 2, 3]), "add up layers of 1 MiB"),
         (lab08.static_graph(1, STATIC), "without static_graph"),
         (lab08.static_graph(0, STATIC), "as without this setting"),
         (lab08.static_graph(3, STATIC), "sooner"),
@@ -255,11 +259,11 @@ def test_open_answers_are_not_attempted(verdict):
         (lasts("iteration 2", 160), "the last bucket is full only when computing is over"),
         (lasts("iteration 2", 320), "one leaves after each layer"),
         (lasts("iteration 2", 20), "add up what computes"),
-        (lab08.best_cap(1, length_ms), "smaller buckets are not always better"),
-        (lab08.best_cap(2, length_ms), "too many calls"),
-        (lab08.best_cap(8, length_ms), "smaller ones start sooner"),
-        (lab08.best_cap(25, length_ms), "nothing to hide behind"),
-        (lab08.best_cap(0, length_ms), "above 0"),
+        (lab08.best_cap(0.25, SIXTEEN, length_ms), "smaller buckets are not always better"),
+        (lab08.best_cap(0.5, SIXTEEN, length_ms), "too many calls"),
+        (lab08.best_cap(2, SIXTEEN, length_ms), "smaller ones start sooner"),
+        (lab08.best_cap(6.25, SIXTEEN, length_ms), "nothing to hide behind"),
+        (lab08.best_cap(0, SIXTEEN, length_ms), "above 0"),
         (lab08.fill(published), "the last one that was filled is never appended"),
         (lab08.fill(only_after), "the last one that was filled is never appended"),
         (lab08.fill(closed_before_cap), "closes it once the cap is *reached*"),
@@ -327,5 +331,5 @@ def test_junk_fails_with_a_reason(junk):
         sized("bucket_cap_mb=25", junk),
         weighed("default", junk),
     ]
-    answers += [lab08.static_graph(junk, STATIC), lab08.best_cap(junk, length_ms)]
+    answers += [lab08.static_graph(junk, STATIC), lab08.best_cap(junk, SIXTEEN, length_ms)]
     assert all(verdict.status == "failed" and verdict.reason for verdict in answers)
