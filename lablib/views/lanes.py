@@ -92,7 +92,7 @@ def lanes_of(spans: Sequence[Span], *, zero_ns: int, flat: bool) -> Lanes:
     Args:
         spans: in order of their start.
         zero_ns: the moment at which x is 0.
-        flat: give each group one lane only.
+        flat: give each group one lane only, all of one height, and as much between ranks.
     """
     members: dict[tuple[int, int, str], list[int]] = defaultdict(list)
     for number, span in enumerate(spans):
@@ -102,10 +102,7 @@ def lanes_of(spans: Sequence[Span], *, zero_ns: int, flat: bool) -> Lanes:
     counts = {}
     for key, numbers in sorted(members.items(), key=lambda one: (*one[0][:2], len(one[0][2]), one[0][2])):
         counts[key] = 1 if flat else _stack([spans[number] for number in numbers], lane, numbers)
-    least, most = _FLAT_PX if flat else _LANE_PX
-    ranks = len({rank for rank, _, _ in counts})
-    gap = min(_RANK_GAP_PX, max(2.0, _RANKS_GAPS_PX / max(1, ranks)))
-    pitch = min(most, max(least, (_ROOM_PX - gap * ranks) / max(1, sum(counts.values()))))
+    pitch, gap = _sizes(sum(counts.values()), len({rank for rank, _, _ in counts}), flat=flat)
     groups: list[Group] = []
     group, y, top = np.zeros(len(spans), np.int64), np.zeros(len(spans)), 0.0
     for (rank, track, stream), count in counts.items():
@@ -127,6 +124,15 @@ def lanes_of(spans: Sequence[Span], *, zero_ns: int, flat: bool) -> Lanes:
         pitch,
         top + gap,
     )
+
+
+def _sizes(lanes: int, ranks: int, *, flat: bool) -> tuple[float, float]:
+    """Return the height of a lane, and what parts two ranks."""
+    if flat:  # equal heights: plotly draws cells of one size many times as fast
+        pitch = min(_FLAT_PX[1], max(_FLAT_PX[0], _ROOM_PX / max(1, lanes + ranks)))
+        return pitch, pitch
+    gap = min(_RANK_GAP_PX, max(2.0, _RANKS_GAPS_PX / max(1, ranks)))
+    return min(_LANE_PX[1], max(_LANE_PX[0], (_ROOM_PX - gap * ranks) / max(1, lanes))), gap
 
 
 def _stack(spans: Sequence[Span], lane: NDArray[np.int64], numbers: Sequence[int]) -> int:

@@ -32,29 +32,30 @@ def raster(
     """
     width = (end - start) / columns or 1.0
     share, most = _filled(lanes, start, width, columns)
-    shown = np.unique(most)  # few spans of many are the longest anywhere
+    shown = np.unique(most)
     place = np.searchsorted(shown, most)
     spans = [lanes.spans[number] for number in shown if number >= 0]
+    nothing = len(shown) - len(spans)  # 1 where some cell is empty
     colours: dict[str, int] = {}
-    numbers = np.array(
-        [np.nan] * (len(shown) - len(spans)) + [colours.setdefault(paint(s), len(colours)) for s in spans]
-    )
+    numbers = np.array([np.nan] * nothing + [colours.setdefault(paint(s), len(colours)) for s in spans])
     shade = np.clip(np.ceil(share * _SHADES), 1, _SHADES) - 1
     z = numbers[place] * _SHADES + shade
     # strings of one width: plotly copies arrays of Python's own strings one by one
-    words = np.array(
-        [""] * (len(shown) - len(spans)) + [f"rank {s.rank}: {label(s)[:_COLUMNS_OF_TEXT]}" for s in spans]
-    )
-    rows, edges = _with_gaps(lanes)
+    words = np.array([""] * nothing + [f"rank {s.rank}: {label(s, _COLUMNS_OF_TEXT)}" for s in spans])
+    rows = np.round([group.top / lanes.pitch for group in lanes.groups]).astype(np.int64)
+    shape = round(lanes.height / lanes.pitch), columns
+    grid, text = np.full(shape, np.nan, np.float32), np.full(shape, "", words.dtype)
+    grid[rows], text[rows] = z, words[place]
     shades = [
         mixed(colour, theme.paper, 0.65 * (1 - step / _SHADES)) for colour in colours for step in range(1, _SHADES + 1)
     ]
     return {
-        "z": np.append(z, np.full((1, columns), np.nan), axis=0)[rows].astype(np.float32),
-        "text": np.append(words[place], np.full((1, columns), ""), axis=0)[rows],
+        "z": grid,
+        "text": text,
         "x0": start + width / 2,
         "dx": width,
-        "y": edges,
+        "y0": lanes.pitch / 2,
+        "dy": lanes.pitch,
         "colorscale": [[edge / len(shades), c] for i, c in enumerate(shades) for edge in (i, i + 1)],
         "zmin": -0.5,
         "zmax": max(0.5, len(shades) - 0.5),
@@ -77,15 +78,3 @@ def _filled(lanes: Lanes, start: float, width: float, columns: int) -> tuple[NDA
     order = np.argsort(cover, kind="stable")  # of equals the inner one wins: it starts later
     most[cell[order]] = span[order]
     return np.minimum(share, 1.0), most.reshape(shape)
-
-
-def _with_gaps(lanes: Lanes) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Return the groups from top to bottom, -1 for a gap, and the edges between them."""
-    rows, edges = [], [0.0]
-    for number, group in enumerate(lanes.groups):
-        if group.top > edges[-1]:
-            rows.append(-1)
-            edges.append(group.top)
-        rows.append(number)
-        edges.append(group.top + group.height)
-    return np.array(rows, np.int64), np.array(edges)

@@ -9,11 +9,11 @@ from html import escape
 from lablib.trace import Kind, Span
 
 
-def label(span: Span) -> str:
-    """Return what stands in a span's bar."""
+def label(span: Span, columns: int | None = None) -> str:
+    """Return what stands in a span's bar, in so many characters."""
     if span.kind is Kind.COLLECTIVE and span.bucket is not None:
         return f"bucket {span.bucket}"
-    return escape(span.name, quote=False)
+    return escape(span.name[:columns], quote=False)
 
 
 def hover(span: Span, zero_ns: int) -> str:
