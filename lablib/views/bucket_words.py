@@ -26,14 +26,15 @@ def named(names: tuple[str, ...], columns: int = COLUMNS) -> str:
     return next((text for text in (", ".join(names), *some) if len(text) <= columns), f"{len(names)} parameters")
 
 
-def hover(row: BucketRow, zero_ns: int) -> str:
-    """Return everything about a bucket on one rank, times in milliseconds since the given moment."""
+def hover(row: BucketRow, table: Buckets) -> str:
+    """Return everything about a bucket on one rank, times in milliseconds since backward began."""
+    zero_ns = table.start_ns
     names = ", ".join(row.parameters[:4]) + (f", … {len(row.parameters)} in all" if len(row.parameters) > 4 else "")
     moments = [("filling", row.first_ready_ns, row.full_ns)]
     if row.sent_ns is not None and row.done_ns is not None:
         moments += [("waiting", row.full_ns, row.sent_ns), ("travelling", row.sent_ns, row.done_ns)]
     lines = [
-        f"<b>rank {row.rank}, bucket {row.bucket}</b>, iteration {row.iteration}",
+        f"<b>rank {row.rank}, bucket {row.bucket}</b>, iteration {row.iteration} ({table.truth})",
         f"{row.nbytes:,} B: {escape(names, quote=False)}",
         *(
             f"{part}: {(start - zero_ns) / 1e6:.2f} → {(end - zero_ns) / 1e6:.2f} ms ({(end - start) / 1e6:.2f} ms)"

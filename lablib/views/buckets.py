@@ -70,7 +70,7 @@ def sketch(
     layout = layout_of(table, forecast, other)
     return Sketch(
         traces=[
-            *_keys(colours),
+            *_keys(colours, other),
             *_bars(layout.rows, table, layout, colours),
             *_bars(layout.beside, other or table, layout, colours, hatched=True),
             _uprights(layout.ticks, "a gradient is ready", colours.ink, LINE_PX),
@@ -142,12 +142,12 @@ def _bars(
     ranks = [row.source.rank for row in rows]
     full = {rank: rank_colour(rank) for rank in layout.ranks}
     pale = {rank: mixed(colour, theme.paper, _PALE) for rank, colour in full.items()}
-    hover = [bucket_words.hover(row.source, table.start_ns) for row in rows]
+    hover = [bucket_words.hover(row.source, table) for row in rows]
     slots = [f"{row.source.rank} {row.source.bucket}" for row in rows]
     paints = (pale, full, full)
     bar = layout.beside_thickness if hatched else layout.thickness
     thickness = (bar, max(float(LINE_PX), bar / 4), bar)
-    pattern = {"pattern": {"shape": "/", "fgcolor": theme.paper, "size": 5, "solidity": 0.35}} if hatched else {}
+    pattern = {"pattern": _hatch(theme)} if hatched else {}
     return [
         {
             "type": "bar",
@@ -169,6 +169,10 @@ def _bars(
         }
         for place, part in enumerate(("filling", "waiting", "travelling"))
     ]
+
+
+def _hatch(theme: Theme) -> dict[str, Any]:
+    return {"shape": "/", "fgcolor": theme.paper, "size": 5, "solidity": 0.35}
 
 
 def _uprights(lines: Iterable[Line], name: str, colour: str, width: int) -> dict[str, Any]:
@@ -196,8 +200,8 @@ def _outlines(layout: Layout, theme: Theme) -> dict[str, Any]:
     }
 
 
-def _keys(theme: Theme) -> list[dict[str, Any]]:
-    """Return what explains the three parts in the legend: marks that are nowhere."""
+def _keys(theme: Theme, other: Buckets | None) -> list[dict[str, Any]]:
+    """Return what explains the bars in the legend: marks that are nowhere."""
     nowhere = {"x": [None], "y": [None], "hoverinfo": "skip"}
     bar = {"type": "bar", "orientation": "h", **nowhere}
     thin = {"type": "scatter", "mode": "lines", "line": {"color": theme.muted, "width": 3 * LINE_PX}, **nowhere}
@@ -205,6 +209,12 @@ def _keys(theme: Theme) -> list[dict[str, Any]]:
         {**bar, "name": "filling: first to last gradient", "marker": {"color": mixed(theme.muted, theme.paper, _PALE)}},
         {**thin, "name": "full, waits for earlier buckets"},
         {**bar, "name": "travelling: sent to done", "marker": {"color": theme.muted}},
+        {
+            **bar,
+            "name": f"hatched: the {other.truth} run" if other else "hatched",
+            "marker": {"color": theme.muted, "pattern": _hatch(theme)},
+            "showlegend": other is not None,
+        },
     ]
 
 

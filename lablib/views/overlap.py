@@ -1,7 +1,7 @@
 """How much communication is hidden behind compute: a row for each rank, a block for each iteration.
 
 rank 0  [compute                    ]              times added up, in no order: this is no timeline
-                      [//hidden/////|exposed]      0.55  11.0 of 20.0 ms hidden
+                      [//hidden/////|exposed]      0.55  11.0 of 20.0 ms
                                   │ best possible
 """
 

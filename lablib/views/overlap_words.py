@@ -12,7 +12,7 @@ def number(row: Overlap) -> str:
     if row.coefficient is None:
         return "nothing to hide" if not row.communication_ns else "nothing to hide it behind"
     shorter = min(row.compute_ns, row.communication_ns)
-    return f"<b>{row.coefficient:.2f}</b>  {row.hidden_ns / 1e6:.1f} of {shorter / 1e6:.1f} ms hidden"
+    return f"<b>{row.coefficient:.2f}</b>  {row.hidden_ns / 1e6:.1f} of {shorter / 1e6:.1f} ms"
 
 
 def hover(row: Overlap) -> str:

@@ -150,6 +150,21 @@ def test_a_bucket_that_never_left_waits_to_the_end():
     assert "2 buckets never sent" in summary(fig)
 
 
+def test_another_run_lies_hatched_under_each_row():
+    run, real = ddp_trace(2), ddp_trace(2, late_ms=30, truth="real")
+    fig = buckets(run, beside=real)
+    own, other = part(fig, "travelling"), part(fig, "travelling, beside")
+    assert other.meta["slots"] == own.meta["slots"]
+    assert np.all(own.y + own.width / 2 <= other.y - other.width / 2 + 1e-9)
+    table = table_of(real, iteration=1)
+    assert list(other.base) == pytest.approx([(row.sent_ns - table.start_ns) / 1e6 for row in table.rows])
+    assert (other.marker.pattern.shape, own.marker.pattern.shape) == ("/", None)
+    assert "(real)" in other.hovertext[0]
+    assert "(emulated)" in own.hovertext[0]
+    assert part(fig, "hatched: the real run").showlegend
+    assert not part(buckets(run), "hatched").showlegend
+
+
 def test_badge_and_summary():
     assert summary(buckets(ddp_trace(2, layers=4), iteration=0)) == (
         "emulated · gloo · 2 ranks · cpu: iteration 0, 2 buckets of 2.00, 2.00 MiB on 2 ranks; "
