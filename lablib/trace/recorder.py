@@ -42,7 +42,8 @@ class Recorder:
 def span(name: str) -> Iterator[None]:
     """Mark a region of a rank's function in the trace: ``with span("load data"): …``.
 
-    The region closes when it raises, too. Where nothing is recorded, this does nothing.
+    The region closes when it raises, too. It belongs to the iteration in which it ends, so that one around a whole step
+    belongs to that step. Where nothing is recorded, this does nothing.
 
     Args:
         name: what the picture calls the region.
@@ -60,7 +61,6 @@ def recorded(name: str, kind: Kind, *, emulated: bool = False, **facts: Any) -> 
         return
     recorder.emulated |= emulated
     start_ns = time.perf_counter_ns()
-    facts.setdefault("iteration", recorder.iteration)
     try:
         yield
     finally:

@@ -406,6 +406,17 @@ def test_regions_nest_close_when_they_raise_and_the_trace_is_kept() -> None:
     assert {one.rank for one in caught.value.run.trace} == {0, 1}
 
 
+def test_a_region_around_a_step_belongs_to_that_step(cluster) -> None:
+    def job() -> None:
+        model = nn.Linear(2, 2)
+        for _ in range(3):
+            with span("step"):
+                model(torch.ones(1, 2)).sum().backward()
+
+    trace = cluster.run(job, record=True).trace
+    assert [one.iteration for one in trace.only(Kind.REGION, rank=1)] == [0, 1, 2]
+
+
 def test_one_clock_that_tells_the_time() -> None:
     trace = run(user_calls, record=True).trace
     assert [one.start_ns for one in trace] == sorted(one.start_ns for one in trace)
