@@ -1,10 +1,24 @@
 """Draw what happened: each view turns plain data into a plotly figure with a badge and a one-line summary."""
 
 from lablib.views.buckets import buckets
+from lablib.views.distances import distances
 from lablib.views.frame import Badge, summary
+from lablib.views.gradients import gradients
 from lablib.views.hosts import hosts
 from lablib.views.overlap import overlap
 from lablib.views.places import RankPlace
+from lablib.views.shards import shards
 from lablib.views.timeline import timeline
 
-__all__ = ["Badge", "RankPlace", "buckets", "hosts", "overlap", "summary", "timeline"]
+__all__ = [
+    "Badge",
+    "RankPlace",
+    "buckets",
+    "distances",
+    "gradients",
+    "hosts",
+    "overlap",
+    "shards",
+    "summary",
+    "timeline",
+]

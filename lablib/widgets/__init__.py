@@ -4,5 +4,6 @@ from lablib.widgets.buckets import bucket_explorer
 from lablib.widgets.collectives import collectives_explorer
 from lablib.widgets.frame import Explorer, Scene
 from lablib.widgets.ranks import RankPicker
+from lablib.widgets.sampler import sampler_explorer
 
-__all__ = ["Explorer", "RankPicker", "Scene", "bucket_explorer", "collectives_explorer"]
+__all__ = ["Explorer", "RankPicker", "Scene", "bucket_explorer", "collectives_explorer", "sampler_explorer"]
