@@ -277,19 +277,19 @@ for name, options in settings.items():
 # Real times on two cores mostly show that two ranks share two cores. So now layers **sleep**, and a thread delays the network: this is
 # called *emulated*. Processes, gradients, DDP and its buckets stay real.
 #
-# Eight layers of 0.25 MiB: forward takes 5 ms each, backward 20 ms. The link takes 20 ms for a layer's gradients, too, and carries one bucket after the
+# Eight layers of 0.25 MiB: forward takes 5 ms each, backward 10 ms. The link takes 10 ms for a layer's gradients, too, and carries one bucket after the
 # other. With `bucket_cap_mb=0.25`, each layer is a bucket of its own.
 #
 # **Predict** how many ms backward takes, waiting for the last bucket included: in iteration 0, and in iteration 2.
 
 # %% claims="B7"
 backward_ms = {}
-backward_ms["iteration 0"] = 320  # solution
-backward_ms["iteration 2"] = 180  # solution
+backward_ms["iteration 0"] = 160  # solution
+backward_ms["iteration 2"] = 90  # solution
 
 # %% claims="B7"
-plan = chain([0.25] * 8, forward_ms=5, backward_ms=20)
-link = Link(bandwidth_mib_s=12.5)
+plan = chain([0.25] * 8, forward_ms=5, backward_ms=10)
+link = Link(bandwidth_mib_s=25)
 
 
 def emulated(plan, link, iterations=3, **settings):
@@ -342,20 +342,20 @@ views.overlap(slept, predicted=expected)
 # ## What overlap can gain
 #
 # Overlap makes communication "nearly free", it is said, above all on fast links. The simulation changes the link and the number
-# of layers; computing stays at 160 ms.
+# of layers; computing stays at 80 ms.
 
 
 # %% claims="B7" tags=["nbval-check-output"]
 def best_ms(ratio, count):
     """Two MiB in so many layers, on a link that takes `ratio` times as long as computing."""
-    layers = chain([2 / count] * count, forward_ms=0, backward_ms=160 / count)
-    slow = Link(bandwidth_mib_s=12.5 / ratio)
+    layers = chain([2 / count] * count, forward_ms=0, backward_ms=80 / count)
+    slow = Link(bandwidth_mib_s=25 / ratio)
     return length_ms(simulate(layers, link=slow, iterations=[2], bucket_cap_mb=2 / count), 2)
 
 
 print("link / computing   in a row   8 buckets   64 buckets   bound   times faster")
 for ratio in (0.1, 0.5, 1, 2, 10):
-    in_a_row, bound = 160 + 160 * ratio, max(160, 160 * ratio)
+    in_a_row, bound = 80 + 80 * ratio, max(80, 80 * ratio)
     eight, many = best_ms(ratio, 8), best_ms(ratio, 64)
     print(
         f"{ratio:16} {in_a_row:10.0f} {eight:11.1f} {many:12.1f}"
