@@ -48,7 +48,9 @@ def summary(table: Buckets, predicted: Buckets | None) -> str:
     """Return the facts shown, in one line."""
     sizes = {row.bucket: row.nbytes / MIB for row in sorted(table.rows, key=lambda row: row.bucket)}
     mib = ", ".join(f"{size:.2f}" for size in sizes.values())
-    if len(sizes) > 8:
+    if len(sizes) > 8 and len(set(sizes.values())) == 1:
+        mib = f"{min(sizes.values()):.2f}"
+    elif len(sizes) > 8:
         mib = f"{min(sizes.values()):.2f} to {max(sizes.values()):.2f}"
     ranks = {row.rank for row in table.rows}
     sent = [row for row in table.rows if row.sent_ns is not None and row.done_ns is not None]
@@ -58,7 +60,9 @@ def summary(table: Buckets, predicted: Buckets | None) -> str:
         last = max(sent, key=lambda row: row.waiting_ns or 0)
         parts += [
             f"the first is sent after {_ms(table, min(row.sent_ns or 0 for row in sent))}",
-            f"bucket {last.bucket} of rank {last.rank} waits longest, {(last.waiting_ns or 0) / 1e6:.1f} ms",
+            f"bucket {last.bucket} of rank {last.rank} waits longest, {(last.waiting_ns or 0) / 1e6:.1f} ms"
+            if last.waiting_ns
+            else "none waits for earlier ones",
             f"the last is done after {_done(table)}" + (f", predicted {_done(predicted)}" if predicted else ""),
         ]
     if unsent := len(table.rows) - len(sent):

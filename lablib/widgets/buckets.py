@@ -93,9 +93,9 @@ def bucket_explorer(
 
 
 def _knobs() -> dict[str, Any]:
-    narrow = {"width": "230px"}
-    wide = {"width": "330px"}
-    style = {"description_width": "90px"}
+    narrow = {"width": "244px"}
+    wide = {"width": "344px"}
+    style = {"description_width": "104px"}
 
     def slider(value: float, low: float, high: float, step: float, name: str) -> Any:
         return ipywidgets.FloatSlider(value, min=low, max=high, step=step, description=name, layout=wide, style=style)
