@@ -13,6 +13,7 @@ A step is the same with each:
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -93,7 +94,7 @@ class Bucketed(Synchronous):
 
     def __init__(self, module: nn.Module, *, cap_mb: float = 25.0) -> None:
         super().__init__(module)
-        self.buckets: list[list[nn.Parameter]] = _fill(self.trained[::-1], cap_mb * MIB)
+        self.buckets: list[list[nn.Parameter]] = fill(self.trained[::-1], cap_mb=cap_mb)
         self._bucket_of = {parameter: index for index, some in enumerate(self.buckets) for parameter in some}
         self._missing = [len(bucket) for bucket in self.buckets]
         self._sent: list[tuple[Any, torch.Tensor]] = []
@@ -117,13 +118,19 @@ class Bucketed(Synchronous):
         self._missing = [len(bucket) for bucket in self.buckets]
 
 
-def _fill(parameters: list[nn.Parameter], cap_nbytes: float) -> list[list[nn.Parameter]]:
+def fill(parameters: Iterable[nn.Parameter], *, cap_mb: float) -> list[list[nn.Parameter]]:
+    """Return buckets of parameters, in the order given; one closes once it has reached the cap.
+
+    Args:
+        parameters: those that get gradients.
+        cap_mb: MiB; a parameter is never split, and a bucket has one dtype.
+    """
     buckets: list[list[nn.Parameter]] = []
     room = 0.0
     for parameter in parameters:
         if room <= 0 or buckets[-1][0].dtype != parameter.dtype:
             buckets.append([])
-            room = cap_nbytes
+            room = cap_mb * MIB
         buckets[-1].append(parameter)
         room -= parameter.nbytes
     return buckets
