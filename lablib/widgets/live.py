@@ -1,4 +1,4 @@
-"""plotly's live figure, complete from its first message on."""
+"""plotly's live figure, complete from its first message on, and alive in a slow browser."""
 
 from __future__ import annotations
 
@@ -8,9 +8,33 @@ from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
+import traitlets
 from plotly.serializers import custom_serializers
 
 from lablib.views.sketch import Change, put
+
+# anywidget gives a module two seconds to load and afterwards drops every message to its widget, without a word.
+# plotly's module has megabytes: a slow browser needs longer. So this small one comes first and fetches the other.
+_FIRST_MODULE = """
+const loads = (globalThis.lablibLoads ??= new Map());
+const load = (source) => {
+    const url = () => URL.createObjectURL(new Blob([source], { type: "text/javascript" }));
+    if (!loads.has(source)) loads.set(source, import(url()));
+    return loads.get(source);
+};
+export default () => {
+    let model, widget;
+    const start = async () => {
+        const plotly = (await load(model.get("_plotly"))).default();
+        plotly.initialize({ model });
+        return plotly;
+    };
+    return {
+        initialize: (given) => { model = given.model; },
+        render: async ({ el }) => (await (widget ??= start())).render({ el }),
+    };
+};
+"""
 
 
 class LiveFigure(go.FigureWidget):  # type: ignore[misc]
@@ -19,6 +43,9 @@ class LiveFigure(go.FigureWidget):  # type: ignore[misc]
     plotly's own opens empty and sends its traces in a second message: a browser that draws between the two shows empty
     axes for good. And a view that is made later, by scrolling down or after a reload, shows what was there at first.
     """
+
+    _plotly = traitlets.Unicode(str(go.FigureWidget._esm)).tag(sync=True)
+    _esm = _FIRST_MODULE
 
     def __init__(self, figure: go.Figure) -> None:
         self._now: dict[str, Any] = {}

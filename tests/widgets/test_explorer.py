@@ -72,6 +72,20 @@ def test_steps_follow_the_story_and_the_player_moves_them():
     assert (one.step.value, one.step.max, one.play.max) == (4, 8, 8)
 
 
+def test_a_step_that_another_thread_turns_meanwhile_is_no_error():
+    one = explorer()
+    one.play.observe(lambda _: setattr(one.step, "value", 0), "value")
+    one.step.value = 3
+    assert (one.step.value, one.play.value, points(one)) == (0, 0, (4, 0))
+
+
+def test_rows_part_the_knobs():
+    knobs = {name: ipywidgets.IntSlider(4, 1, 20) for name in ("count", "width", "height")}
+    one = Explorer(knobs, scene, rows=[("width", "count"), ("height",)])
+    rows = [[*row.children] for row in one.children[:2]]
+    assert rows == [[knobs["width"], knobs["count"]], [knobs["height"]]]
+
+
 def test_a_wrong_choice_is_explained_and_the_last_good_figure_stays():
     one = explorer()
     one.knobs["count"].value = 13

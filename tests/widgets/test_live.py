@@ -42,6 +42,12 @@ def test_the_first_message_has_the_whole_figure(sent):
     assert sent[0]["_widget_layout"]["height"] == 200
 
 
+def test_a_small_module_comes_before_plotlys(sent):
+    LiveFigure(FIGURE)
+    assert len(sent[0]["_esm"]) < 10_000 < len(sent[0]["_plotly"])
+    assert sent[0]["_plotly"] == str(go.FigureWidget._esm)
+
+
 def test_plotly_still_needs_this(sent):
     go.FigureWidget(FIGURE)
     assert sent[0]["_widget_data"] == []
