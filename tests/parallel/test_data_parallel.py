@@ -170,3 +170,32 @@ def test_a_bucket_waits_for_those_before_it() -> None:
             assert kept == ([0, 1, 2] if index == 0 else [])
     finally:
         dist.all_reduce = original
+
+
+class Product(nn.Module):
+    """Multiply by 1 and by 10, in either order: the gradients are 10 and 1."""
+
+    def __init__(self, order: str) -> None:
+        super().__init__()
+        self.a, self.b = nn.Parameter(torch.tensor(1.0)), nn.Parameter(torch.tensor(10.0))
+        self.order = order
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for name in self.order:
+            x = x * getattr(self, name)
+        return x
+
+
+@pytest.mark.parametrize(
+    ("wrapper", "found"), [("synchronous", (10, 1)), ("overlapped", (5.5, 5.5)), ("bucketed", (10, 1))]
+)
+def test_calls_as_gradients_come_mix_parameters_up_where_ranks_use_them_in_another_order(
+    cluster, wrapper, found
+) -> None:
+    def job() -> tuple[float, float]:
+        model = WRAPPERS[wrapper](Product("ba" if dist.get_rank() % 2 else "ab"))
+        model(torch.tensor(1.0)).backward()
+        model.finish()
+        return model.module.a.grad.item(), model.module.b.grad.item()
+
+    assert cluster.run(job).values == [found] * cluster.world_size
