@@ -19,7 +19,7 @@ WIDTH = 1040.0
 HEAD = 78.0  # height of the panels' titles
 FOOT = 46.0  # height of the lines that explain the signs
 
-_LABELS = 74.0
+_LABELS = 82.0
 _BYTES = 124.0
 _ARCS = 56.0
 _GAP = 12.0
@@ -76,7 +76,7 @@ class Spot:
         return "<br>".join(self._lines())
 
     def _lines(self) -> list[str]:
-        columns = int((self.width - 2) / _CHAR)
+        columns = int(0.93 * self.width / _CHAR)
         lines = int((self.height - self.ribbon) / _LINE)
         if self.measured is None:
             if self.content is None:
@@ -230,16 +230,20 @@ def wrapped(values: tuple[int | float, ...], columns: int, lines: int) -> list[s
     rows: list[str] = []
     for value in values:
         word = short(value, columns)
-        if rows and len(rows[-1]) + 1 + len(word) <= columns:
+        if rows and _columns_of(f"{rows[-1]} {word}") <= columns:
             rows[-1] += f" {word}"
         else:
             rows.append(word)
     if len(rows) <= max(1, lines):
         return rows
     *kept, last = rows[: max(1, lines)]
-    while last and len(last) + 2 > columns:  # … is as wide as two digits
+    while last and _columns_of(f"{last}…") > columns:
         last = last.rpartition(" ")[0]
-    return [*kept, f"{last}…"]
+    return [*kept, last if last.endswith("…") else f"{last}…"]
+
+
+def _columns_of(text: str) -> int:
+    return len(text) + text.count("…")  # … is as wide as two digits
 
 
 def short(value: float, columns: int = 6) -> str:

@@ -88,6 +88,8 @@ def sketch(
             "xaxis": {"visible": False, "range": [0, WIDTH], "fixedrange": True},
             "yaxis": {"visible": False, "range": [grid.height, 0], "fixedrange": True},
             "hovermode": "closest",
+            "dragmode": False,
+            "modebar": {"remove": ["select", "lasso"]},
         },
         title=title or escape(placement.call.code, quote=False),
         badge=badge or Badge("simulated", placement.call.world_size),
