@@ -5,6 +5,7 @@ from lablib.views.distances import distances
 from lablib.views.frame import Badge, summary
 from lablib.views.gradients import gradients
 from lablib.views.hosts import hosts
+from lablib.views.moved import moved
 from lablib.views.overlap import overlap
 from lablib.views.places import RankPlace
 from lablib.views.shards import shards
@@ -17,6 +18,7 @@ __all__ = [
     "distances",
     "gradients",
     "hosts",
+    "moved",
     "overlap",
     "shards",
     "summary",
