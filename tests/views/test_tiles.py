@@ -264,8 +264,8 @@ def test_values_wrap_and_say_when_some_are_left_out():
     assert wrapped((10, 11, 12, 13), 3, 2) == ["10", "…"]
     assert wrapped((10, 11, 12, 13), 4, 2) == ["10", "11…"]
     assert wrapped((), 3, 2) == []
-    assert wrapped((0.5, 12345, 12346), 3, 3) == ["0.5", "…", "…"]  # … is as wide as two digits
-    assert wrapped((0.5, 12345, 12346), 3, 2) == ["0.5", "…"]
+    assert wrapped((-0.0123, 6), 3, 2) == ["…", "6"]  # … is as wide as two digits
+    assert wrapped((6, -0.0123, -0.0123), 3, 2) == ["6", "…"]
 
 
 def test_a_change_is_put_into_plain_dictionaries_too():
