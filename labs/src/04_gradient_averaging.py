@@ -553,11 +553,15 @@ def twenty_steps(names, divide):
     return {name: train(DDP(net()), SMALL_STEPS[name], x, y, 20) for name in names}
 
 
+def twenty_alone():
+    return {name: train(net(), make, *regression(12), 20) for name, make in SMALL_STEPS.items()}
+
+
 divided, undivided = (
     pair.run(twenty_steps, [*SMALL_STEPS], True),
     pair.run(twenty_steps, ["Adam"], False),
 )
-alone = {name: train(net(), make, *regression(12), 20) for name, make in SMALL_STEPS.items()}
+alone = run(twenty_alone, world_size=1, backend="gloo")[0]
 for name in SMALL_STEPS:
     gap = apart(divided[0][name], alone[name])
     print(f"{name:9} largest difference from one process: {gap:.1e}")
