@@ -20,7 +20,7 @@ from lablib.views.palette import Theme, mixed, rank_colour
 from lablib.views.sketch import Sketch
 from lablib.views.strokes import boxes, uprights
 
-_FOOT_PX = 96  # ticks and title of the axis, legend
+_FOOT_PX = 124  # ticks and title of the axis, legend
 _PALE = 0.65
 
 
@@ -100,8 +100,9 @@ def sketch(
             "legend": {
                 "orientation": "h",
                 "x": 0,
-                "y": -(_FOOT_PX - 32) / layout.height,
-                "yanchor": "top",
+                "yref": "container",
+                "y": 0,
+                "yanchor": "bottom",
                 "itemclick": False,
                 "itemdoubleclick": False,
             },

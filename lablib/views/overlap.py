@@ -28,7 +28,7 @@ from lablib.views.strokes import boxes, uprights
 _ROOM_PX = 960.0
 _ROW_PX = (12.0, 44.0)
 _GAP_PX = 12.0  # between iterations
-_FOOT_PX = 96  # ticks and title of the axis, legend
+_FOOT_PX = 124  # ticks and title of the axis, legend
 _LABEL_PX = 19.0
 _PALE = 0.65
 _TEXT_ROOM = 0.34  # of the width of the longest row, for what stands behind it
@@ -115,8 +115,9 @@ def sketch(
             "legend": {
                 "orientation": "h",
                 "x": 0,
-                "y": -(_FOOT_PX - 32) / height,
-                "yanchor": "top",
+                "yref": "container",
+                "y": 0,
+                "yanchor": "bottom",
                 "itemclick": False,
                 "itemdoubleclick": False,
             },
