@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 
 import pytest
 import torch
@@ -80,3 +81,31 @@ def test_a_tied_weight_is_sent_for_each_of_its_names_and_its_gradients_add_up() 
     parallel(batch).sum().backward()
     torch.testing.assert_close(parallel.module[0].weight.grad, plain[0].weight.grad)
     assert parallel.module[0].weight is parallel.module[1].weight
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="with a GPU it replicates")
+def test_torchs_own_calls_the_module_once_on_a_cpu() -> None:
+    seen: list[tuple[int, int]] = []
+
+    class Noting(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            seen.append((len(x), threading.get_ident()))
+            return x
+
+    parallel = nn.DataParallel(Noting())
+    parallel(torch.ones(8, 2))
+    assert parallel.device_ids == []
+    assert seen == [(8, threading.get_ident())]
+
+
+def test_replicas_in_a_python_loop_share_one_core() -> None:
+    class Loop(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            sum(i * i for i in range(500_000))
+            return x
+
+    parallel = ThreadedDataParallel(Loop(), replicas=2)
+    begin = time.perf_counter(), time.process_time()
+    parallel(torch.ones(2))
+    passed, on_cpu = time.perf_counter() - begin[0], time.process_time() - begin[1]
+    assert on_cpu < 1.3 * passed
