@@ -425,4 +425,4 @@ print("the gradient of one process:", is_true)
 # - Replica 0's memory limits the batch of all.
 # - On a CPU `nn.DataParallel` only calls the model.
 #
-# `lablib/parallel/threads.py` is the whole of it, in sixty lines. Next you [build DDP](07_build_ddp.ipynb).
+# `lablib/parallel/threads.py` is the whole of it. Next you [build DDP](07_build_ddp.ipynb).

@@ -587,5 +587,5 @@ for name, equal in is_same.items():
 # - Overlap hides the link behind backward; buckets pay the latency less often.
 # - Data, seeds and shares are yours.
 #
-# Now read `lablib/parallel/data_parallel.py`: three wrappers, a hundred lines. What does DDP do besides? It rebuilds its buckets in the order in which gradients
+# Now read `lablib/parallel/data_parallel.py`: three wrappers, a hundred and thirty lines. What does DDP do besides? It rebuilds its buckets in the order in which gradients
 # really come: that is [lab 08](08_inside_the_reducer.ipynb).
