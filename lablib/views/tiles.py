@@ -118,7 +118,8 @@ class _Labels:
         self._words: dict[str, list[tuple[float, float, str]]] = {style: [] for style in self._styles}
 
     def add(self, style: str, text: str, x: float, y: float) -> None:
-        self._words[style].append((x, y, text))
+        if text:  # plotly loses the place of an empty word: what stands there later is not drawn
+            self._words[style].append((x, y, text))
 
     def traces(self) -> list[dict[str, Any]]:
         return [

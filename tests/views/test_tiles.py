@@ -282,3 +282,11 @@ def test_a_change_is_put_into_plain_dictionaries_too():
     put(properties, "a.b", None)
     put(properties, "c.d", 2)
     assert properties == {"a": {}, "c": {"d": 2}}
+
+
+def test_no_word_is_empty():
+    placement = placed("all_reduce")
+    for step in range(len(placement.steps) + 1):
+        for measured in (None, compare(placement, as_predicted(placement))):
+            fig = tiles(placement, step=step, measured=measured)
+            assert all(word for one in fig.data if one.name.startswith("labels") for word in one.text), step
