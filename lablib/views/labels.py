@@ -28,8 +28,9 @@ class Labels:
         self._words: dict[str, list[tuple[float, float, str]]] = {name: [] for name in styles}
 
     def add(self, style: str, text: str, x: float, y: float) -> None:
-        """Write a text in one of the styles."""
-        self._words[style].append((x, y, text))
+        """Write a text in one of the styles; no text is no word: plotly loses the place of an empty one for good."""
+        if text:
+            self._words[style].append((x, y, text))
 
     def traces(self) -> list[dict[str, Any]]:
         """Return a trace for each style, called ``labels, <style>``; one without words is empty."""

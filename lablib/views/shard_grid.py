@@ -23,9 +23,9 @@ from lablib.views.shard_boxes import SMALL, Box, Kind, Size, numbered, place_of
 from lablib.views.shard_rows import Rows, rows_of
 
 WIDTH = 1040.0
-LABELS = 104.0  # width of what stands before the rows
+LABELS = 122.0  # width of what stands before the rows
 
-_HEAD = 88.0
+_HEAD = 104.0
 _FOOT = 46.0
 _ACCURACY = 122.0
 _BETWEEN_EPOCHS = 26.0

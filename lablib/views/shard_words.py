@@ -11,12 +11,12 @@ from lablib.views.shard_grid import Grid
 _LEGEND_CHARS = 110
 
 
-def news(table: Shards, epoch: int) -> str:
-    """Return what an epoch does to the samples, in a few words."""
+def news(table: Shards, epoch: int) -> tuple[str, str]:
+    """Return what an epoch does to the samples, in two short lines."""
     again, never = len(table.again(epoch=epoch)), len(table.never(epoch=epoch))
     if not again and not never:
-        return "each sample once" if table.samples else "no samples"
-    return f"{again:,} repeated · {never:,} never"
+        return ("each sample once" if table.samples else "no samples"), ""
+    return f"{again:,} more than once", f"{never:,} never"
 
 
 def verdict(predicted: Shards | None, table: Shards, epoch: int) -> tuple[str, str]:
@@ -89,8 +89,8 @@ def summary(table: Shards, predicted: Shards | None, accuracies: Sequence[Accura
         lengths = sorted(set(table.lengths(epoch=epoch)))
         batches = f"{lengths[0]}" if len(lengths) == 1 else f"{lengths[0]} to {lengths[-1]}"
         words = [f"epoch {epoch}: {batches} batches a rank"]
-        words.append(f"{len(again)} repeated" + (f" ({some(again)})" if again else ""))
-        words.append(f"{len(never)} never seen" + (f" ({some(never)})" if never else ""))
+        words.append(f"{len(again)} more than once" + (f" ({some(again, 4)})" if again else ""))
+        words.append(f"{len(never)} never seen" + (f" ({some(never, 4)})" if never else ""))
         if accuracies and accuracies[epoch].exact is not None:
             one = accuracies[epoch]
             words.append(

@@ -121,9 +121,10 @@ def _labels(theme: Theme) -> Labels:
 def _write(labels: Labels, table: Shards, predicted: Shards | None, grid: Grid) -> None:
     for epoch, left in enumerate(grid.left):
         labels.add("head", f"<b>epoch {epoch}</b>", left - 4, 12)
-        labels.add("plain", shard_words.news(table, epoch), left - 4, 38)
+        for line, words in enumerate(shard_words.news(table, epoch)):
+            labels.add("plain", words, left - 4, 36 + 19 * line)
         style, words = shard_words.verdict(predicted, table, epoch)
-        labels.add(style, words, left - 4, 60)
+        labels.add(style, words, left - 4, 78)
         if grid.strip.level == "bins":
             labels.add("small", "0", left - 4, grid.strip.bottom - 10)
             labels.add("end", f"{table.samples - 1:,}", left + grid.column + 4, grid.strip.bottom - 10)

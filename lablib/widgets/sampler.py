@@ -66,8 +66,8 @@ def sampler_explorer(
 
 
 def _knobs() -> dict[str, Any]:
-    wide = {"layout": {"width": "290px"}, "style": {"description_width": "90px"}}
-    narrow = {"layout": {"width": "170px"}, "style": {"description_width": "80px"}}
+    wide = {"layout": {"width": "250px"}, "style": {"description_width": "76px"}}
+    narrow = {"layout": {"width": "150px"}, "style": {"description_width": "70px"}}
 
     def box(value: bool, words: str, width: int) -> Any:
         return ipywidgets.Checkbox(value, description=words, indent=False, layout={"width": f"{width}px"})
@@ -77,13 +77,21 @@ def _knobs() -> dict[str, Any]:
         "world_size": ipywidgets.IntSlider(4, 1, 8, description="world size", **wide),
         "batch_size": ipywidgets.IntText(2, description="batch size", **narrow),
         "epochs": ipywidgets.IntSlider(2, 1, 4, description="epochs", **wide),
-        "shuffle": box(True, "shuffle", 110),
+        "shuffle": box(True, "shuffle", 90),
         "seed": ipywidgets.IntText(0, description="seed", **narrow),
         "seeds_differ": box(False, "seed + rank on each rank", 220),
         "set_epoch": box(True, "set_epoch is called", 190),
         "drop_last": box(False, "drop_last of the sampler", 220),
         "loader_drop_last": box(False, "drop_last of the loader", 220),
-        "right": ipywidgets.IntSlider(80, 0, 100, 5, description="right, %", **wide),
+        "right": ipywidgets.IntSlider(
+            80,
+            0,
+            100,
+            5,
+            description="answers right, %",
+            layout={"width": "320px"},
+            style={"description_width": "116px"},
+        ),
     }
 
 

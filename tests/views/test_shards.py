@@ -128,14 +128,14 @@ def test_a_sample_that_nobody_sees_is_hatched():
     assert never.meta["slots"] == ["0 8", "0 9"]
     assert list(never.marker.pattern.shape) == ["/", "/"]
     assert [numbers(fig)[slot] for slot in never.meta["slots"]] == ["8", "9"]
-    assert "0 repeated · 2 never" in words(fig)
+    assert {"0 more than once", "2 never"} <= set(words(fig))
     assert "hatched: seen by no rank" in " ".join(words(fig))
 
 
 def test_a_rank_without_a_batch_is_told_so_aloud():
     fig = shards(predict(Sharding(3, 8, drop_last=True)))
     assert words_in(fig, "wrong") == ["no batch"] * 8
-    assert "0 batches a rank, 0 repeated, 3 never seen (0, 1, 2)" in summary(fig)
+    assert "0 batches a rank, 0 more than once, 3 never seen (0, 1, 2)" in summary(fig)
 
 
 def test_epochs_stand_side_by_side_and_do_not_meet():
@@ -188,7 +188,7 @@ def test_many_samples_share_bars_that_add_up(samples, batch_size):
         if "-" in slot:
             epoch, samples_of_bin, *_ = slot.split()
             heights.setdefault((epoch, samples_of_bin), []).append(place[3])
-    assert len(heights) == 2 * int((WIDTH - 104 - 26) / 2 // 9)
+    assert len(heights) == 2 * int((WIDTH - 122 - 26) / 2 // 9)
     assert {round(sum(one), 6) for one in heights.values()} == {96}
     edges = sorted(tuple(map(int, name.split("-"))) for epoch, name in heights if epoch == "0")
     assert (edges[0][0], edges[-1][1]) == (0, samples - 1)
@@ -211,10 +211,10 @@ def test_bars_of_batches_and_of_ranks_show_how_much_is_seen_again_or_differs():
     assert drawn["0 0 10 once"][2] == pytest.approx(drawn["0 0 0 once"][2] / 100, abs=3)
     by_rank = predict(Sharding(1001, 4, 1, shuffle=False))
     drawn = places(shards(by_rank))
-    assert drawn["0 1 once"][2] == pytest.approx(936 * 250 / 251)
-    assert drawn["0 1 again"][2] == pytest.approx(936 / 251)
+    assert drawn["0 1 once"][2] == pytest.approx(918 * 250 / 251)
+    assert drawn["0 1 again"][2] == pytest.approx(918 / 251)
     wrong = places(shards(changed(by_rank), predicted=by_rank))
-    assert wrong["0 1 different"][2] == pytest.approx(936 / 251)
+    assert wrong["0 1 different"][2] == pytest.approx(918 / 251)
 
 
 def test_accuracy_as_counted_stands_beside_the_exact_one():
@@ -256,10 +256,11 @@ SIZES = [
 def test_every_picture_is_readable(sharding, theme):
     table = predict(sharding)
     fig = shards(table, right=answers(sharding.samples, share=0.8), theme=theme)
+    assert all(words(fig))  # plotly never shows what follows in the place of an empty word
     assert min(sizes_of_text(fig)) >= 14
     assert min((width for widths in widths_of_lines(fig) for width in np.atleast_1d(widths) if width), default=2) >= 2
     drawn = places(fig)
-    assert all(left >= 100 and left + width <= WIDTH + 1 for left, _, width, *_ in drawn.values())
+    assert all(left >= 118 and left + width <= WIDTH + 1 for left, _, width, *_ in drawn.values())
     assert all(top >= 0 and top + height <= fig.layout.yaxis.range[0] for _, top, _, height, *_ in drawn.values())
     assert fig.layout.height <= 1300
     for one in fig.data:
@@ -283,7 +284,7 @@ def test_cells_do_not_lie_on_each_other():
 def test_badge_and_summary():
     assert summary(shards(predict(TEN))) == (
         "simulated · no backend · 4 ranks · cpu: 10 samples on 4 ranks; "
-        "epoch 0: 2 batches a rank, 2 repeated (0, 1), 0 never seen"
+        "epoch 0: 2 batches a rank, 2 more than once (0, 1), 0 never seen"
     )
     fig = shards(predict(TEN), badge=Badge("real", 4, "cpu", "gloo"), title="Ten samples")
     assert fig.layout.meta["badge"] == "real · gloo · 4 ranks · cpu"

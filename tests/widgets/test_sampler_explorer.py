@@ -175,7 +175,8 @@ def test_fewer_samples_than_ranks_with_drop_last_is_told_aloud():
     explorer = explorer_of(samples=3, world_size=8, drop_last=True)
     assert words(explorer).count("no batch") == 16
     assert (
-        "0 batches a rank, 0 repeated, 3 never seen (0, 1, 2), accuracy as counted nothing counted" in explorer.summary
+        "0 batches a rank, 0 more than once, 3 never seen (0, 1, 2), accuracy as counted nothing counted"
+        in explorer.summary
     )
 
 
