@@ -281,7 +281,7 @@ print("DataParallel, all kinds:", threads_move[4])
 # %% [markdown]
 # ### Exercise: in and out of the busiest device
 #
-# All of DataParallel's bytes go in or out of replica 0. DDP's `all_reduce` goes round in a ring (lab 03): of a tensor, each rank sends 2 (n − 1) / n to its neighbour, and gets as much from the other one.
+# All of DataParallel's bytes go in or out of replica 0. DDP's `all_reduce` goes round in a ring: of a tensor, each rank sends 2 (n − 1) / n to its neighbour, and gets as much from the other one.
 #
 # Return two numbers: the bytes of parameters and gradients, in and out together, of replica 0, and of one rank of DDP.
 
@@ -371,7 +371,7 @@ for name, value in found.items():
 
 # %% [markdown]
 # Replica 0 is full first. It alone holds gradients and optimizer state, and all outputs: for a language model, those are rows × words × the size of the vocabulary. Its memory
-# limits the batch of *all* devices. Under DDP all ranks hold the same. (None of it is divided: that is for labs 14 and 15.)
+# limits the batch of *all* devices. Under DDP all ranks hold the same. None of it is divided.
 #
 # ## The same numbers?
 #
