@@ -64,10 +64,9 @@ def legend(grid: Grid) -> list[str]:
             grid.rows.level, "frame: a batch"
         )
     )
-    if ("again", False) in kinds:
-        parts.append("thick edge: seen more than once")
-    if ("again", True) in kinds:
-        parts.append("chequered: seen more than once")
+    cues = (("again", False), "thick edge"), (("again", True), "chequered")
+    if again := [cue for kind, cue in cues if kind in kinds]:
+        parts.append(f"{' or '.join(again)}: seen more than once")
     if {("never", False), ("never", True)} & kinds:
         parts.append("hatched: seen by no rank")
     if {("different", False), ("different", True)} & kinds:
