@@ -1,4 +1,4 @@
-"""plotly's live figure, complete from its first message on, and alive in a slow browser."""
+"""plotly's live figure: complete from its first message on, alive in a slow browser, as wide as its cell."""
 
 from __future__ import annotations
 
@@ -31,7 +31,12 @@ export default () => {
     };
     return {
         initialize: (given) => { model = given.model; },
-        render: async ({ el }) => (await (widget ??= start())).render({ el }),
+        render: async ({ el }) => {
+            const remove = (await (widget ??= start())).render({ el });
+            const watch = new ResizeObserver(() => el._responsiveChartHandler?.());
+            watch.observe(el);
+            return () => { watch.disconnect(); remove(); };
+        },
     };
 };
 """
@@ -50,6 +55,7 @@ class LiveFigure(go.FigureWidget):  # type: ignore[misc]
     def __init__(self, figure: go.Figure) -> None:
         self._now: dict[str, Any] = {}
         super().__init__(figure)
+        self._config = {"responsive": True}
         # plotly takes out of its own record what a browser reports back
         self._now = {"_widget_data": deepcopy(self._data), "_widget_layout": deepcopy(self._layout)}
         self.open()

@@ -93,6 +93,11 @@ class LabCell:
         )
         self.shown.scroll_into_view_if_needed()
 
+    def scroll_to_the_top(self) -> None:
+        """Bring the cell to the upper edge of the window."""
+        self.show()
+        self.shown.evaluate("cell => cell.scrollIntoView({block: 'start', behavior: 'instant'})")
+
     def saved_figure(self, n: int = 0) -> Locator:
         """Return what a notebook that was opened and not run shows as its n-th figure: often a picture of it."""
         self.show()

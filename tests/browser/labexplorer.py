@@ -49,6 +49,11 @@ class LabExplorer:
             expect(self.told).to_contain_text(word)
         self.cell.lab.page.wait_for_function(DRAWN, arg=self.cell.area.element_handle())
 
+    def wait_until_as_wide_as(self, pixels: int) -> None:
+        """Wait until the figure is drawn at least as wide."""
+        wide = "([area, pixels]) => area.querySelector('.js-plotly-plot')._fullLayout.width >= pixels"
+        self.cell.lab.page.wait_for_function(wide, arg=[self.cell.area.element_handle(), pixels])
+
     @property
     def faults(self) -> list[str]:
         """Return what cannot be read in the figure."""

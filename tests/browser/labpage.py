@@ -15,6 +15,8 @@ Keys, buttons and menus are used as a learner uses them; cells and outputs are r
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -190,6 +192,21 @@ class LabPage:
         )
         light = "true" if name == "light" else "false"
         expect(self.page.locator("body")).to_have_attribute("data-jp-theme-light", light)
+
+    @contextmanager
+    def window(self, width: int, height: int) -> Iterator[None]:
+        """Show nothing but the notebook, in a window of this size; later all is as before."""
+        before = self.page.viewport_size
+        self.page.set_viewport_size({"width": width, "height": height})
+        self._toggle_files()
+        try:
+            yield
+        finally:
+            self._toggle_files()
+            self.page.set_viewport_size(before)
+
+    def _toggle_files(self) -> None:
+        self.page.evaluate("window.jupyterapp.commands.execute('application:toggle-left-area')")
 
     def screenshot(self, name: str) -> Path:
         """Keep a picture of the window, and return where."""

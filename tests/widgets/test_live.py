@@ -46,6 +46,7 @@ def test_a_small_module_comes_before_plotlys(sent):
     LiveFigure(FIGURE)
     assert len(sent[0]["_esm"]) < 10_000 < len(sent[0]["_plotly"])
     assert sent[0]["_plotly"] == str(go.FigureWidget._esm)
+    assert sent[0]["_config"] == {"responsive": True}
 
 
 def test_plotly_still_needs_this(sent):
