@@ -41,9 +41,16 @@ def test_a_rank_draws_nothing() -> None:
     assert lablib.run(loaded).values == [["torch"]] * 2
 
 
-@pytest.mark.parametrize("name", ["lablib.errors", "lablib.checks", "lablib.views.palette"])
+@pytest.mark.parametrize("name", ["analysis", "errors", "links", "sim", "trace", "views", "widgets"])
 def test_rooms_without_torch(name) -> None:
-    assert "torch" not in loaded_after(f"import {name}")
+    code = f"import importlib, pkgutil, lablib.{name} as room\n"
+    code += "for module in pkgutil.walk_packages(getattr(room, '__path__', []), room.__name__ + '.'):\n"
+    code += "    importlib.import_module(module.name)"
+    assert "torch" not in loaded_after(code)
+
+
+def test_checks_load_torch_only_for_the_lab_that_needs_it() -> None:
+    assert "torch" not in loaded_after("import lablib.checks")
 
 
 def test_the_public_surface_is_all_there_and_documented() -> None:
