@@ -18,6 +18,10 @@ class Size(NamedTuple):
     step: float
     line: float
 
+    def fitting(self, width: float) -> int:
+        """Return how many stand side by side."""
+        return int(width / self.step + 1e-9)
+
 
 SMALL = Size(10.0, 18.0, 12.0, 24.0)
 _WIDEST = 46.0

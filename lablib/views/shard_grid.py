@@ -106,7 +106,7 @@ def _strip(table: Shards, left: tuple[float, ...], column: float) -> Strip:
         ("cells", SMALL._replace(line=21.0)),
     )
     for level, size in levels:
-        lines = max(1, -(-table.samples // int(column // size.step)))
+        lines = max(1, -(-table.samples // size.fitting(column)))
         if lines <= _MOST_LINES[level]:
             boxes = tuple(
                 box
@@ -121,7 +121,7 @@ def _strip(table: Shards, left: tuple[float, ...], column: float) -> Strip:
 
 def _cells(table: Shards, epoch: int, left: float, column: float, size: Size, *, with_numbers: bool) -> Iterator[Box]:
     """Yield a cell for each sample of the data set."""
-    per_line = int(column // size.step)
+    per_line = size.fitting(column)
     for index, seen in enumerate(table.sightings(epoch=epoch)):
         line, place = divmod(index, per_line)
         yield Box(

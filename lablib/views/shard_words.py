@@ -86,8 +86,8 @@ def summary(table: Shards, predicted: Shards | None, accuracies: Sequence[Accura
     for epoch in range(table.epochs):
         again, never = table.again(epoch=epoch), table.never(epoch=epoch)
         lengths = sorted(set(table.lengths(epoch=epoch)))
-        batches = f"{lengths[0]}" if len(lengths) == 1 else f"{lengths[0]} to {lengths[-1]}"
-        words = [f"epoch {epoch}: {batches} batches a rank"]
+        batches = many(lengths[-1], "batch") if len(lengths) == 1 else f"{lengths[0]} to {many(lengths[-1], 'batch')}"
+        words = [f"epoch {epoch}: {batches} a rank"]
         words.append(f"{len(again)} more than once" + (f" ({some(again, 4)})" if again else ""))
         words.append(f"{len(never)} never seen" + (f" ({some(never, 4)})" if never else ""))
         if accuracies and accuracies[epoch].exact is not None:

@@ -316,3 +316,9 @@ def test_a_sketch_is_fast_enough_to_follow_a_knob(samples):
         sketch(fresh, right=right)
         taken.append(time.process_time() - start)
     assert min(taken) < 0.15  # 45 ms where it was measured, of 5,000 samples
+
+
+def test_ten_samples_stand_on_one_line_beside_one_and_two_epochs():
+    for epochs in (1, 2):
+        drawn = places(shards(predict(Sharding(10, 4, 2, epochs=epochs))))
+        assert len({drawn[f"0 {index}"][1] for index in range(10)}) == 1
