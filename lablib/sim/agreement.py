@@ -37,8 +37,9 @@ class Agreement:
     ranks: tuple[tuple[Measured, ...], ...]
 
     def count(self, verdict: Verdict) -> int:
-        """Return how many slots with values have this verdict."""
-        return sum(slot.verdict == verdict and bool(slot.values) for rank in self.ranks for slot in rank)
+        """Return how many slots have this verdict; empty ones count only where they should not be empty."""
+        wrong = verdict == "different"
+        return sum(slot.verdict == verdict and (wrong or bool(slot.values)) for rank in self.ranks for slot in rank)
 
 
 def compare(placement: Placement, measured: Sequence[Any]) -> Agreement:
@@ -49,7 +50,7 @@ def compare(placement: Placement, measured: Sequence[Any]) -> Agreement:
         measured: one array or tensor a rank, lists joined along the first dimension.
 
     Raises:
-        UsageError: these are not as many ranks as were predicted.
+        UsageError: these are not as many ranks as were predicted, or a rank gave no numbers.
     """
     if len(measured) != placement.call.world_size:
         raise UsageError(
@@ -57,10 +58,19 @@ def compare(placement: Placement, measured: Sequence[Any]) -> Agreement:
         )
     return Agreement(
         tuple(
-            tuple(_rank(placement, holding.slots, np.asarray(found).ravel()))
+            tuple(_rank(placement, holding.slots, _numbers(found, holding.rank)))
             for holding, found in zip(placement.after, measured, strict=True)
         )
     )
+
+
+def _numbers(found: Any, rank: int) -> Array:
+    array = np.asarray(found).ravel()
+    if array.dtype.kind not in "biuf":
+        raise UsageError(
+            f"rank {rank} gave a {type(found).__name__}, which is no tensor of real numbers; let the ranks run measure"
+        )
+    return array
 
 
 def _rank(placement: Placement, slots: Sequence[Any], found: Array) -> list[Measured]:

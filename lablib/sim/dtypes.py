@@ -15,6 +15,8 @@ from lablib.errors import UsageError
 
 Array = NDArray[Any]
 
+_GIVE_NUMBERS = "give numbers, in a NumPy array or a list without gaps"
+
 
 @dataclass(frozen=True)
 class DType:
@@ -38,12 +40,17 @@ class DType:
         return self.epsilon > 0
 
     def cast(self, values: Any) -> Array:
-        """Return the values as this type holds them; raises UsageError where they are no numbers."""
+        """Return the values as this type holds them; raises UsageError where it cannot, or they are no numbers."""
         try:
-            with np.errstate(all="ignore"):
-                array = np.asarray(values).astype(self.carrier)
-        except (TypeError, ValueError) as error:
-            raise UsageError(f"{error}; give numbers, in a NumPy array or a list without gaps") from None
+            found = np.asarray(values)
+        except (RuntimeError, TypeError, ValueError) as error:
+            raise UsageError(f"{error}; {_GIVE_NUMBERS}") from None
+        if found.dtype.kind not in "biuf":
+            raise UsageError(f"values of type {found.dtype} are no real numbers; {_GIVE_NUMBERS}")
+        if not self.is_float and found.dtype.kind == "f" and not np.isfinite(found).all():
+            raise UsageError(f"{self.name} has no nan and no infinity; take them out, or choose a floating dtype")
+        with np.errstate(all="ignore"):
+            array = found.astype(self.carrier)
         return _to_bfloat16(array) if self.name == "bfloat16" else array
 
 

@@ -79,6 +79,11 @@ def tensors_of(call: Collective, inputs: Sequence[Any]) -> list[Array]:
     dtype = dtype_named(call.dtype)
     held = [dtype.cast([] if array is None else array) for array in inputs]
     members = [held[rank] for rank in call.group]
+    if call.kind.reduces and call.reduce_op in ("MIN", "MAX") and any(np.isnan(array).any() for array in members):
+        raise UsageError(
+            f"{call.reduce_op} of nan cannot be predicted: gloo keeps or loses it by the order in which it compares; "
+            "take it out first, as with torch.nan_to_num"
+        )
     heads = [held[call.source]] if call.op == "scatter" else members
     if call.op in _ROWS or call.op.startswith("all_to_all"):
         if any(array.ndim == 0 for array in heads):

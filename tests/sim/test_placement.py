@@ -200,6 +200,30 @@ def test_a_difference_is_told_from_rounding_and_from_what_nobody_reads():
         compare(placement, [measured])
 
 
+def test_a_rank_that_has_less_or_something_else_differs():
+    placement = place(Collective("all_reduce", 2), [[1.0], [2.0]])
+    for found in ([], [3.0, 3.0], [np.nan], [np.inf]):
+        assert compare(placement, [[3.0], found]).count("different") == 1
+    for nothing in (None, "3", [1j]):
+        with pytest.raises(UsageError, match=r"rank 1 gave a \w+, which is no tensor of real numbers"):
+            compare(placement, [[3.0], nothing])
+
+
+@pytest.mark.parametrize("op", OPERATIONS)
+@pytest.mark.parametrize("values", [[], [7.0], [np.nan, np.inf, -np.inf, 1.0]], ids=["empty", "one", "nan and inf"])
+def test_odd_tensors_travel_as_numpy_says(op, values):
+    call = Collective(op, 4)
+    if op in CUT and len(values) == 1:
+        with pytest.raises(UsageError, match="1 rows do not divide among 4 ranks; try 4 rows"):
+            place(call, [values] * 4)
+        return
+    placement = place(call, [values] * 4)
+    found = [np.zeros(one.shape) if isinstance(one, Undefined) else one for one in results(call, [values] * 4)]
+    agreement = compare(placement, found)
+    assert (agreement.count("different"), agreement.count("rounding")) == (0, 0)
+    assert (agreement.count("equal") > 0) == bool(values)
+
+
 @pytest.mark.parametrize(
     ("arguments", "advice"),
     [
@@ -211,6 +235,10 @@ def test_a_difference_is_told_from_rounding_and_from_what_nobody_reads():
         ({"op": "all_reduce", "inputs": [[1.0], [2.0]], "dtype": "int16"}, "choose float32"),
         ({"op": "all_reduce", "inputs": [[1.0], [2.0, 3.0]]}, "one shape"),
         ({"op": "all_reduce", "inputs": [["a"], ["b"]], "dtype": "float32"}, "give numbers"),
+        ({"op": "all_reduce", "inputs": [[1j], [2.0]], "dtype": "float32"}, "complex128 are no real numbers"),
+        ({"op": "all_reduce", "inputs": [[np.nan], [2.0]], "dtype": "int32"}, "int32 has no nan and no infinity"),
+        ({"op": "broadcast", "inputs": [[1], [-np.inf]], "dtype": "uint8"}, "choose a floating dtype"),
+        ({"op": "all_reduce", "inputs": [[1.0], [np.nan]], "reduce_op": "MAX"}, "MAX of nan cannot be predicted"),
         ({"op": "broadcast", "inputs": [[1.0], [2.0]], "root": 2}, r"not in the group \[0, 1\]"),
         ({"op": "broadcast", "inputs": [[1.0], [2.0]], "ranks": [0, 5]}, "name each rank once, from 0 to 1"),
         ({"op": "broadcast", "inputs": [[1.0], [2.0]], "splits": (1, 0)}, "no uneven form"),

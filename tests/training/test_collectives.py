@@ -156,6 +156,29 @@ def test_what_the_prediction_refuses_gloo_refuses_too(no_orphans: None) -> None:
     assert lablib.run(refused).values == [ours, ours]
 
 
+def test_odd_tensors_travel_as_predicted(no_orphans: None) -> None:
+    odd = ([], [7.0], [np.nan, np.inf, -np.inf, 1.0])
+    calls = [
+        (Collective(op, 4), [values] * 4) for op in OPERATIONS for values in odd if op not in CUT or values != odd[1]
+    ]
+
+    def measure_all() -> list[np.ndarray]:
+        return [measure(call, inputs) for call, inputs in calls]
+
+    found = lablib.run(measure_all, world_size=4).values
+    for number, (call, inputs) in enumerate(calls):
+        agreement = compare(place(call, inputs), [rank[number] for rank in found])
+        assert agreement.count("different") == agreement.count("rounding") == 0, call
+
+
+def test_a_nan_among_the_greatest_is_refused_since_gloo_may_lose_it(no_orphans: None) -> None:
+    inputs = [[np.nan, 1.0], [1.0, np.nan], [1.0, 1.0], [1.0, 1.0]]
+    with pytest.raises(lablib.UsageError, match="gloo keeps or loses it"):
+        place(Collective("all_reduce", 4, reduce_op="MAX"), inputs)
+    found = lablib.run(lambda: measure(Collective("all_reduce", 4, reduce_op="MAX"), inputs), world_size=4)[0]
+    assert np.isnan(found).sum() < 2
+
+
 def test_additions_in_another_order_are_told_from_real_differences(no_orphans: None) -> None:
     call = Collective("all_reduce", 4)
     inputs = [np.random.default_rng(rank).normal(0, 1, 1000).astype("float32") for rank in range(4)]

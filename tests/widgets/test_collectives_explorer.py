@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import traitlets
 
 import lablib
 from lablib.errors import UsageError
@@ -114,6 +115,75 @@ def test_a_difference_is_marked():
     explorer.run()
     assert "<b>1 of 16 tiles differ</b>" in words(explorer)
     assert explorer.summary.endswith("1 different")
+
+
+def test_numbers_that_overflow_are_drawn():
+    explorer = collectives_explorer(run=pretend, job=measure)
+    for name, value in {"dtype": "float16", "reduce_op": "PRODUCT", "values": "2 to the rank", "world_size": 8}.items():
+        explorer.knobs[name].value = value
+    explorer.run()
+    assert explorer.error == ""
+    assert "all ranks end with [inf, inf, inf, inf]" in explorer.summary
+    assert explorer.summary.endswith("0 different")
+
+
+@pytest.mark.parametrize("op", OPERATIONS)
+def test_one_element_is_enough(op):
+    explorer = collectives_explorer(run=pretend, job=measure)
+    explorer.knobs["elements"].value = 1
+    explorer.knobs["world_size"].value = 8
+    explorer.knobs["op"].value = op
+    explorer.run()
+    assert explorer.error == ""
+    assert explorer.summary.endswith("0 different")
+
+
+@pytest.mark.parametrize(
+    ("found", "told"),
+    [(np.full(4, np.nan), "<b>4 of 16 tiles differ</b>"), (np.zeros(0), "<b>4 of 16 tiles differ</b>")],
+    ids=["nan", "nothing"],
+)
+def test_a_rank_with_odd_numbers_is_marked(found, told):
+    def odd(job, call, inputs, *, world_size):
+        run = pretend(job, call, inputs, world_size=world_size)
+        run.values[2] = found
+        return run
+
+    explorer = collectives_explorer(run=odd, job=measure)
+    explorer.run()
+    assert explorer.error == ""
+    assert told in words(explorer)
+
+
+@pytest.mark.parametrize(
+    ("values", "told"),
+    [
+        (
+            [None] * 4,
+            "UsageError: rank 0 gave a NoneType, which is no tensor of real numbers; let the ranks run measure",
+        ),
+        (["10"] * 4, "UsageError: rank 0 gave a str"),
+        ([np.zeros(4)] * 3, "UsageError: 3 tensors for 4 ranks were measured; give one a rank"),
+    ],
+)
+def test_a_job_that_measures_something_else_is_told(values, told):
+    def other(job, call, inputs, *, world_size):
+        return SimpleNamespace(values=values, backend="gloo", device="cpu", world_size=world_size, seconds=0.0)
+
+    explorer = collectives_explorer(run=other, job=print)
+    explorer.run()
+    assert explorer.error.startswith(told)
+    assert "The figure still shows the last call that works." in explorer.error
+    assert explorer.summary.startswith("simulated")
+
+
+@pytest.mark.parametrize(("knob", "value"), [("op", "allreduce"), ("dtype", "int16"), ("world_size", "many")])
+def test_what_a_knob_does_not_offer_is_refused_and_nothing_changes(knob, value):
+    explorer = collectives_explorer()
+    before = explorer.summary
+    with pytest.raises(traitlets.TraitError):
+        explorer.knobs[knob].value = value
+    assert (explorer.error, explorer.summary) == ("", before)
 
 
 def test_something_to_run_needs_a_job():
