@@ -127,7 +127,7 @@ def _write(labels: Labels, table: Shards, predicted: Shards | None, grid: Grid) 
         labels.add(style, words, left - 4, 78)
         if grid.strip.level == "bins":
             labels.add("small", "0", left - 4, grid.strip.bottom - 10)
-            labels.add("end", f"{table.samples - 1:,}", left + grid.column + 4, grid.strip.bottom - 10)
+            labels.add("end", f"{table.samples - 1:,}", left + grid.column, grid.strip.bottom - 10)
         for rank, (top, _) in enumerate(grid.rows.edges):
             style, words = shard_words.amount(table, predicted, epoch, rank)
             labels.add(style, words, left - 6, top + CAPTION / 2 - 2)

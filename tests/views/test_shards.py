@@ -257,6 +257,10 @@ def test_every_picture_is_readable(sharding, theme):
     table = predict(sharding)
     fig = shards(table, right=answers(sharding.samples, share=0.8), theme=theme)
     assert all(words(fig))  # plotly never shows what follows in the place of an empty word
+    for one in fig.data:  # plotly hides what is outside
+        if one.type == "scatter":
+            assert all(0 <= x <= WIDTH for x in one.x)
+            assert all(0 <= y <= fig.layout.yaxis.range[0] for y in one.y)
     assert min(sizes_of_text(fig)) >= 14
     assert min((width for widths in widths_of_lines(fig) for width in np.atleast_1d(widths) if width), default=2) >= 2
     drawn = places(fig)
