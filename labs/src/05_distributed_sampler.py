@@ -44,7 +44,9 @@ LETTERS = list("ABCDEFGH")
 
 def one_epoch(with_sampler):
     sampler = DistributedSampler(LETTERS, shuffle=False) if with_sampler else None
-    return [letter for batch in DataLoader(LETTERS, batch_size=2, sampler=sampler) for letter in batch]
+    return [
+        letter for batch in DataLoader(LETTERS, batch_size=2, sampler=sampler) for letter in batch
+    ]
 
 
 without, dealt = cluster.run(one_epoch, False), cluster.run(one_epoch, True)
@@ -52,7 +54,9 @@ without, dealt = cluster.run(one_epoch, False), cluster.run(one_epoch, True)
 # %% claims="S1 S2" tags=["nbval-check-output"]
 print(checks.lab05.first_look(guess))
 for rank in range(4):
-    print(f"rank {rank}: without a sampler {' '.join(without[rank])}, with one {' '.join(dealt[rank])}")
+    print(
+        f"rank {rank}: without a sampler {' '.join(without[rank])}, with one {' '.join(dealt[rank])}"
+    )
 for words, loaded in (("without", without), ("with", dealt)):
     print(f"{words}: {sum(map(len, loaded))} letters, {len(set(sum(loaded, [])))} different")
 
@@ -146,7 +150,12 @@ cut = run(train_on_three, True, world_size=8, backend="gloo")
 # %% claims="S10" tags=["nbval-check-output"]
 print(checks.lab05.few(few))
 print("indices:", [indices for indices, *_ in kept])
-print("steps with drop_last:", [steps for _, steps, _ in cut], "warnings:", sum(told for *_, told in cut))
+print(
+    "steps with drop_last:",
+    [steps for _, steps, _ in cut],
+    "warnings:",
+    sum(told for *_, told in cut),
+)
 
 # %% [markdown]
 # The epoch ends at once, on every rank, and the log looks fine. Check `len(loader)` before you train.
@@ -417,7 +426,9 @@ evaluated = cluster.run(evaluate)
 # %% claims="S7" tags=["nbval-check-output"]
 print(checks.lab05.counted(accuracy))
 right, counted = evaluated[0]
-print(f"as counted: {right} of {counted} = {right / counted:.3f}, exact: {RIGHT.float().mean():.3f}")
+print(
+    f"as counted: {right} of {counted} = {right / counted:.3f}, exact: {RIGHT.float().mean():.3f}"
+)
 
 # %% claims="S7"
 picture(Sharding(10, 4, batch_size=2, shuffle=False), right=RIGHT.tolist())
@@ -482,7 +493,9 @@ def crash_and_resume(go_on):
     loader = DataLoader(data, batch_size=batch_size, sampler=before)
     seen = [batch.tolist() for batch, _ in zip(loader, range(steps))]  # then it dies
     rest = go_on(DistributedSampler(data), 1, steps, batch_size)
-    return [seen + [batch.tolist() for batch in DataLoader(data, batch_size=batch_size, sampler=rest)]]
+    return [
+        seen + [batch.tolist() for batch in DataLoader(data, batch_size=batch_size, sampler=rest)]
+    ]
 
 
 # %% claims="S4" tags=["nbval-check-output"]
