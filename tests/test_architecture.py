@@ -84,3 +84,8 @@ def test_files_are_short_enough_to_read_in_class() -> None:
         if (count := len(path.read_text().splitlines())) > 350
     }
     assert long == {}
+
+
+def test_test_files_have_names_of_their_own() -> None:
+    names = [path.name for path in (ROOT / "tests").rglob("test_*.py")]
+    assert sorted(names) == sorted(set(names))  # pytest imports them by these names
