@@ -55,7 +55,8 @@ without, dealt = cluster.run(one_epoch, False), cluster.run(one_epoch, True)
 print(checks.lab05.first_look(guess))
 for rank in range(4):
     print(
-        f"rank {rank}: without a sampler {' '.join(without[rank])}, with one {' '.join(dealt[rank])}"
+        f"rank {rank}: without a sampler {' '.join(without[rank])},"
+        f" with one {' '.join(dealt[rank])}"
     )
 for words, loaded in (("without", without), ("with", dealt)):
     print(f"{words}: {sum(map(len, loaded))} letters, {len(set(sum(loaded, [])))} different")
