@@ -401,9 +401,10 @@ print(verdict)
 #
 # With several hosts you start one `torchrun` on each: `--nnodes` hosts, `--nproc_per_node` processes on each,
 # `--node_rank` to say which host this is, `--rdzv_endpoint` where all meet, `--rdzv_id` to name the job. Two of
-# them on this machine can play two hosts; `main` *is* the program `torchrun`. (`[rank 0]` in front of a line: host 0 printed it.)
+# them on this machine can play two hosts; `main` *is* the program `torchrun`. A third command goes by the name that `torchrun`
+# had before. (`[rank 0]` in front of a line: the first command printed it.)
 
-# %% claims="R1 R8"
+# %% claims="R1 R8 R19"
 script = here / "report.py"
 report = 'print(" ".join(f"{name}={value}" for name, value in who().items()) + "\\n", end="")\n'
 script.write_text(f"import os\n\nNAMES = {NAMES}\n\n\n{inspect.getsource(who)}\n\n{report}")
@@ -429,7 +430,9 @@ def told_in(*texts):
 
 
 commands = two_hosts(own=(["--node_rank=0"], ["--node_rank=1"]))
-told = told_in(*spawn(launch, args=(commands,), nprocs=2).output)
+commands += [["torch.distributed.launch", "--nproc_per_node=1"]]
+*hosts, old = spawn(launch, args=(commands,), nprocs=3).output
+told = told_in(*hosts)
 badge = views.Badge("real", len(told), note="two torchruns on one machine")
 views.hosts([place(seen, "torchrun", "cpu") for seen in told], badge=badge)
 
@@ -437,12 +440,13 @@ views.hosts([place(seen, "torchrun", "cpu") for seen in told], badge=badge)
 # `LOCAL_RANK` starts again at 0 on each host. Many scripts name the GPU by the *rank*, `cuda:{rank}`. On hosts with two
 # GPUs, which name exists?
 
-# %% claims="R1 R14" tags=["nbval-check-output"]
+# %% claims="R1 R14 R19" tags=["nbval-check-output"]
 for seen in told:
     exists = int(seen["RANK"]) < int(seen["LOCAL_WORLD_SIZE"])
     by_local_rank = f"by local_rank cuda:{seen['LOCAL_RANK']} exists"
     by_rank = f"by rank cuda:{seen['RANK']} {'exists' if exists else 'does not exist'}"
     print(f"host {seen['GROUP_RANK']}: {by_local_rank}, {by_rank}")
+print("old name:", " ".join(re.search(r"The module.*?Use torchrun\.", old, re.DOTALL)[0].split()))
 
 # %% [markdown]
 # ### Exercise: the second host
@@ -480,23 +484,21 @@ views.hosts(plan, badge=badge, title="Two hosts with 4 GPUs each")
 # %% [markdown]
 # Two mistakes. **Forget** `--node_rank`: without `--rdzv_backend` the numbers are *static*, and yours is 0. **Give** it
 # together with `--rdzv_backend=c10d`: there the hosts settle the numbers among themselves. (`--local_addr`
-# gives our two hosts a name each.) And a third command, with the name that `torchrun` had before.
+# gives our two hosts a name each.)
 
-# %% claims="R16 R17 R19"
+# %% claims="R16 R17"
 names = (["--node_rank=0", "--local_addr=localhost"], ["--node_rank=1", "--local_addr=127.0.0.1"])
 commands = two_hosts("--rdzv_conf=timeout=1")
 commands += two_hosts("--rdzv_backend=c10d", "--rdzv_id=lab00", own=names)
-commands += [["torch.distributed.launch", "--nproc_per_node=1"]]
-done = spawn(launch, args=(commands,), nprocs=len(commands))
-forgotten, given, old = done.values[:2], done.output[2:4], done.output[4]
+done = spawn(launch, args=(commands,), nprocs=4)
+given = done.output[2:]
 
-# %% claims="R16 R17 R19" tags=["nbval-check-output"]
-forgotten = sorted(re.sub(r"port: \d+.*message", "…", value) for value in forgotten)
+# %% claims="R16 R17" tags=["nbval-check-output"]
+forgotten = sorted(re.sub(r"port: \d+.*message", "…", value) for value in done.values[:2])
 print("forgotten:", *forgotten, sep="\n   ")
 print("given with c10d:", re.search("node_rank is only used.*", "".join(given))[0])
 for asked, text in enumerate(given):
     print(f"   asked for host {asked}, became host {told_in(text)[0]['GROUP_RANK']}")
-print("old name:", " ".join(re.search(r"The module.*?Use torchrun\.", old, re.DOTALL)[0].split()))
 
 # %% [markdown]
 # Forgotten, both are host 0, and both want to serve the store: on one machine the second finds the port taken, and the first
