@@ -47,6 +47,18 @@ def intercept_operator(library: Any, name: str, make: Callable[..., Callable[...
     library.impl(name, make(go_on), "BackendSelect", with_keyset=True)
 
 
+def operator_arguments(name: str) -> list[str]:
+    """Return the names of a ``c10d::`` operator's arguments, in their order.
+
+    Raises:
+        NotInThisTorch: the operator is missing.
+    """
+    try:
+        return [argument.name for argument in getattr(torch.ops.c10d, name).default._schema.arguments]
+    except AttributeError as error:
+        raise NotInThisTorch(f"the schema of c10d::{name}") from error
+
+
 def release(library: Any) -> None:
     """End a library's interceptions."""
     library._destroy()

@@ -24,10 +24,15 @@ from lablib.engine.logbook import Logbook
 
 
 class _Op:
-    """How to read one operator's arguments: its public name, and where tensors, group and peer stand."""
+    """How to read one operator's arguments: its public name, and where tensors, group, peer and async_op stand."""
 
     def __init__(self, name: str, *, tensors: int | None = 0, group: int = 1, peer: int | None = None) -> None:
         self.name, self.tensors, self.group, self.peer = name, tensors, group, peer
+        self.async_op = sys.maxsize
+
+    def is_waited_for(self, args: tuple[Any, ...]) -> bool:
+        """Say whether its caller waits at once (``async_op=False``); the dispatcher leaves out a last default, True."""
+        return len(args) > self.async_op and not args[self.async_op]
 
 
 # torch/csrc/distributed/c10d/Ops.cpp; "tensors" is the argument whose bytes are the payload of the call on this rank
@@ -53,7 +58,7 @@ _OPS = {
     "recv_": _Op("recv", peer=2),
     "recv_any_source_": _Op("recv"),
 }
-Carry = Callable[[str, dict[str, Any], Callable[[], Any]], Any]
+Carry = Callable[[str, dict[str, Any], Callable[[], Any], bool], Any]
 _HIDDEN = tuple(str(Path(module.__file__ or "").parent) for module in (torch, sys.modules["lablib"]))
 
 _installed: list[Any] = []
@@ -70,6 +75,8 @@ def install() -> None:
     library: Any = torch.library.Library("c10d", "IMPL")  # type: ignore[no-untyped-call]
     _installed.append(library)
     for name, op in _OPS.items():
+        arguments = torch_private.operator_arguments(name)
+        op.async_op = arguments.index("async_op") if "async_op" in arguments else sys.maxsize
         torch_private.intercept_operator(library, name, partial(_probe, op))
 
 
@@ -84,7 +91,8 @@ def attach(book: Logbook, carry: Carry | None = None) -> None:
 
     Args:
         book: where a hang report finds them.
-        carry: carries a call out: it is given the operation's name, the facts of its span and the way to the backend.
+        carry: carries a call out: it is given the operation's name, the facts of its span, the way to the backend, and
+            whether the caller waits at once.
     """
     global _logbook, _carry
     book.clear()
@@ -117,7 +125,7 @@ def _probe(op: _Op, go_on: Callable[..., Any]) -> Callable[..., Any]:
         )
         if _carry is None:
             return go_on(keyset, *args, **kwargs)
-        return _carry(op.name, facts, partial(go_on, keyset, *args, **kwargs))
+        return _carry(op.name, facts, partial(go_on, keyset, *args, **kwargs), op.is_waited_for(args))
 
     return call
 

@@ -6,7 +6,7 @@ probes ─► carry() ─► the operator ─► work ─► works: when it ends
 
 from __future__ import annotations
 
-import threading
+import itertools
 import time
 from collections.abc import Callable
 from functools import partial
@@ -48,8 +48,7 @@ class Recording:
         self._open: dict[int, Callable[[], None]] = {}
         self._marks: list[tuple[str, Any, Any, dict[str, Any]]] = []
         self._alive = Alive()
-        self._changed = threading.Condition()
-        self._count = 0
+        self._numbers = itertools.count()
 
     def start(self) -> None:
         """Begin, as the last thing before the function."""
@@ -62,8 +61,8 @@ class Recording:
     def stop(self) -> tuple[tuple[Span, ...], bool]:
         """End, leave torch as it was, and return the spans and whether anything was emulated."""
         deadline = time.monotonic() + _PATIENCE_S
-        with self._changed:
-            self._changed.wait_for(lambda: not self._open, timeout=deadline - time.monotonic())
+        while self._open and time.monotonic() < deadline:
+            time.sleep(0.0005)
         recorders.current = None
         self._waits.stop()
         if self._landmarks:
@@ -78,13 +77,15 @@ class Recording:
             self._recorder.add(name, Kind.COLLECTIVE, self._clock.ns(start), self._clock.ns(end), **facts)
         return self._recorder.spans(), self._recorder.emulated
 
-    def carry(self, op: str, facts: dict[str, Any], go_on: Callable[[], Any]) -> Any:
+    def carry(self, op: str, facts: dict[str, Any], go_on: Callable[[], Any], waited: bool) -> Any:
         """Carry a call of an operator out.
 
         Args:
             op: its public name.
             facts: arguments of its span.
             go_on: the rest of the way to the backend.
+            waited: the caller waits at once, so that the call ends when its wait returns. The backend's thread, which
+                knows the end of the others, would have to fight for the GIL with the caller.
         """
         ended = self._begun(op, facts)
         length_ns = self._length_ns(op, facts)
@@ -104,7 +105,7 @@ class Recording:
             late, turn = self._alive.hold(Late()), self._in_order.enter(facts["group"])
             late.follow(work, turn, partial(self._card.transfer, self._key(op, facts), length_ns), ended)
             return torch_private.with_work(result, late)
-        if not torch_private.when_done(work, ended):
+        if waited or not torch_private.when_done(work, ended):
             self._waits.tell(work, ended)
         return result
 
@@ -113,24 +114,16 @@ class Recording:
         recorder, landmarks = self._recorder, self._landmarks
         if recorder is None or landmarks is None:
             return lambda: None
-        facts = {
-            **facts,
-            "iteration": recorder.iteration,
-            "bucket": landmarks.bucket_sent(op, facts),
-            "lane": self._lane,
-        }
+        facts["iteration"] = recorder.iteration
+        facts["bucket"] = landmarks.bucket_sent(op, facts)
+        facts["lane"] = self._lane
+        number = next(self._numbers)
         start = self._clock.mark()
-        with self._changed:
-            self._count += 1
-            number = self._count
 
         def ended() -> None:
             end = self._clock.mark()
-            with self._changed:
-                if self._open.pop(number, None) is not None:
-                    self._marks.append((op, start, end, facts))
-                    if not self._open:
-                        self._changed.notify_all()
+            if self._open.pop(number, None) is not None:  # by whichever thread comes first
+                self._marks.append((op, start, end, facts))
 
         self._open[number] = ended
         return ended

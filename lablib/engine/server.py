@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import gc
 import os
 import signal
 import sys
@@ -58,6 +59,7 @@ def _prepare(parent: int) -> None:
     ready = threading.Event()
     watch = threading.Thread(target=_leave_when_orphaned, args=(parent, ready))
     watch.start()
+    gc.disable()  # imports make 280,000 objects that stay: looking through them again and again takes half a second
     try:
         from lablib.engine import worker
 
@@ -69,6 +71,7 @@ def _prepare(parent: int) -> None:
     sys.stderr.flush()
     sys.path_importer_cache.clear()  # done here, a rank need not touch it
     pages.settle()
+    gc.enable()
 
 
 if os.environ.pop(PARENT_VARIABLE, None) == str(os.getppid()):

@@ -2,7 +2,7 @@
 
                       ┌─ its future is done ───┐
     operator ─► work ─┤                        ├─► ended()
-                      └─ its wait() returned ──┘   gloo's send and recv have no future
+                      └─ its wait() returned ──┘   where the caller waits at once, and gloo's send and recv
 
 A slow link puts a `Late` work in the place of a collective's own. A send is handed to the backend only when its bytes
 would have arrived, so that the receiver waits for real.
@@ -25,7 +25,7 @@ _Work = TypeVar("_Work", "Late", "LateSend")
 
 
 class Waits:
-    """Notice when the works that have no future are waited for; only between `start` and `stop`."""
+    """Notice when works are waited for; only between `start` and `stop`."""
 
     def __init__(self) -> None:
         self._ended: dict[int, tuple[Any, Callable[[], None]]] = {}
@@ -39,8 +39,9 @@ class Waits:
             try:
                 return original(work, *args, **kwargs)
             finally:
-                if id(work) in ended:
-                    ended.pop(id(work))[1]()
+                told = ended.pop(id(work), None)
+                if told:
+                    told[1]()
 
         dist.Work.wait = wait  # type: ignore[method-assign, assignment]
 

@@ -12,10 +12,11 @@ import os
 
 os.environ["TORCH_CPP_LOG_LEVEL"] = "FATAL"  # much fails on purpose here: hide stacks of C++
 
-from lablib import RankFailed, RunError, UsageError, expect
-from lablib import checks, device, run, spawn, views, warm_up
+from lablib import warm_up
 
 warm_up()
+
+from lablib import RankFailed, RunError, UsageError, checks, device, expect, run, spawn, views
 
 import importlib, inspect, pickle, re, socket, subprocess, sys, tempfile, time
 from datetime import timedelta
@@ -430,7 +431,7 @@ def told_in(*texts):
 
 
 commands = two_hosts(own=(["--node_rank=0"], ["--node_rank=1"]))
-commands += [["torch.distributed.launch", "--nproc_per_node=1"]]
+commands += [["torch.distributed.launch", "--nproc_per_node=1", f"--master_port={free_port()}"]]
 *hosts, old = spawn(launch, args=(commands,), nprocs=3).output
 told = told_in(*hosts)
 badge = views.Badge("real", len(told), note="two torchruns on one machine")

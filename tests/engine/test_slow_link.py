@@ -200,7 +200,7 @@ def test_an_operation_on_a_gpu_is_timed_by_its_stream(monkeypatch) -> None:
     record.start()
     work = Late()
     facts = {"group": "0", "ranks": (0, 3), "sequence": 1, "nbytes": 8, "peer": None, "file": "", "line": 0}
-    record.carry("all_reduce", facts, lambda: ([], work.boxed()))
+    record.carry("all_reduce", facts, lambda: ([], work.boxed()), False)
     called_ns = time.perf_counter_ns()
     time.sleep(0.02)
     work.get_future().set_result(None)
