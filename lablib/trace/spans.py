@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from os import PathLike
 from typing import Literal
 
+from lablib.trace.memory import MemorySample
+
 Truth = Literal["real", "emulated", "simulated"]
 
 
@@ -94,6 +96,7 @@ class Trace:
         backend: ``gloo`` or ``nccl``; None where no group was made.
         device: ``cpu`` or ``cuda``.
         wall_offset_ns: add it to a span's times to get nanoseconds since 1970; 0 where unknown.
+        memory: what was in the ranks' memory, in order of time; empty where nobody looked.
     """
 
     spans: tuple[Span, ...]
@@ -102,6 +105,7 @@ class Trace:
     backend: str | None = None
     device: str = "cpu"
     wall_offset_ns: int = 0
+    memory: tuple[MemorySample, ...] = ()
 
     @classmethod
     def of_spans(
@@ -113,10 +117,12 @@ class Trace:
         backend: str | None = None,
         device: str = "cpu",
         wall_offset_ns: int = 0,
+        memory: Iterable[MemorySample] = (),
     ) -> Trace:
-        """Return a trace of spans in any order."""
+        """Return a trace of spans and samples in any order."""
         ordered = tuple(sorted(spans, key=lambda span: (span.start_ns, span.rank, -span.end_ns)))
-        return cls(ordered, world_size, truth, backend, device, wall_offset_ns)
+        sampled = tuple(sorted(memory, key=lambda sample: (sample.time_ns, sample.rank)))
+        return cls(ordered, world_size, truth, backend, device, wall_offset_ns, sampled)
 
     def __iter__(self) -> Iterator[Span]:
         return iter(self.spans)
@@ -131,7 +137,10 @@ class Trace:
         iteration: int | None = None,
         name: str | None = None,
     ) -> Trace:
-        """Return the spans of these kinds, rank, iteration and name; what is left out is not asked for."""
+        """Return the spans of these kinds, rank, iteration and name; what is left out is not asked for.
+
+        Samples of memory stay whole: see `lablib.analysis.memory`.
+        """
         wanted = {Kind(kind) for kind in kinds}
         return self.with_spans(
             span
@@ -151,6 +160,7 @@ class Trace:
             backend=self.backend,
             device=self.device,
             wall_offset_ns=self.wall_offset_ns,
+            memory=self.memory,
         )
 
     @classmethod
