@@ -1,8 +1,8 @@
 """A trace for Perfetto and chrome://tracing: a process for each rank, a thread for each lane.
 
 Format: Chrome's Trace Event Format. Slices of one thread must be nested or apart, so what overlaps otherwise, as
-collectives on their way do, goes to another thread of the same name. Times are microseconds since the trace's start,
-with nanoseconds after the point.
+collectives on their way do, goes to another thread of the same name. Memory is a counter with a series for each
+category. Times are microseconds since the trace's start, with nanoseconds after the point.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from lablib.trace.files import write
+from lablib.trace.memory import Category, MemorySample
 from lablib.trace.spans import Kind, Span, Trace
 
 _STEPS = "forward, backward, optimizer"
@@ -53,12 +54,15 @@ def events_of(trace: Trace) -> dict[str, Any]:
     by_rank: dict[int, list[Span]] = defaultdict(list)
     for span in trace:
         by_rank[span.rank].append(span)
+    for sample in trace.memory:
+        by_rank.setdefault(sample.rank, [])
     for rank, held in sorted(by_rank.items()):
         names += _named(rank, 0, process_name={"name": f"rank {rank}"}, process_sort_index={"sort_index": rank})
         for number, (lane, spans) in enumerate(_threads(held), start=1):
             thread = _THREADS * (rank + 1) + number
             names += _named(rank, thread, thread_name={"name": lane}, thread_sort_index={"sort_index": number})
             events += [(span.start_ns, -span.end_ns, _event(span, thread, begin_ns)) for span in spans]
+    events += [(sample.time_ns, 0, _counter(sample, begin_ns)) for sample in trace.memory]
     return {
         "displayTimeUnit": "ns",
         "otherData": {
@@ -106,6 +110,12 @@ def _rows(spans: list[Span], *, nested: bool) -> list[list[Span]]:
         row[0].append(span)
         row[1].append(span.end_ns)
     return [held for held, _ in rows]
+
+
+def _counter(sample: MemorySample, begin_ns: int) -> dict[str, Any]:
+    args = {category.value: nbytes for category, nbytes in zip(Category, sample.nbytes, strict=True)}
+    at = (sample.time_ns - begin_ns) / 1000
+    return {"ph": "C", "name": "memory (bytes)", "pid": sample.rank, "tid": 0, "ts": at, "args": args}
 
 
 def _event(span: Span, thread: int, begin_ns: int) -> dict[str, Any]:

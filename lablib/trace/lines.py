@@ -1,10 +1,11 @@
-"""A trace as JSON lines: a header, then one span a line.
+"""A trace as JSON lines: a header, then one span a line, then one sample of memory a line.
 
-    {"schema": "lablib.trace", "version": 1, "world_size": 2, …, "spans": 3, "crc32": "89abcdef"}
+    {"schema": "lablib.trace", "version": 1, "world_size": 2, …, "spans": 3, "memory": 1, "crc32": "89abcdef"}
     {"rank": 0, "name": "forward", "kind": "forward", "start_ns": 5, "end_ns": 9}
     …
+    {"rank": 0, "time_ns": 7, "nbytes": [4096, 0, 0, 512, 0, 0, 0, 0], "phase": "forward"}
 
-What equals a `Span`'s default is left out. The checksum covers the header and every span, so that no damage passes
+What equals a default of `Span` or `MemorySample` is left out. The checksum covers every line, so that no damage passes
 unseen: a file is read whole, or not at all.
 """
 
@@ -19,6 +20,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, get_args
 
 from lablib.errors import TraceError
+from lablib.trace.memory import Category, MemorySample
 from lablib.trace.spans import Kind, Span, Trace, Truth
 
 SCHEMA = "lablib.trace"
@@ -27,9 +29,7 @@ VERSION = 1
 _START = re.compile(rb'\s*\{\s*"schema"\s*:\s*"lablib')
 _KINDS = tuple(kind.value for kind in Kind)
 _TRUTHS = get_args(Truth)
-_DEFAULTS = {
-    field.name: field.default for field in dataclasses.fields(Span) if field.default is not dataclasses.MISSING
-}
+_CATEGORIES = len(Category)
 _INT64 = 1 << 63
 
 Rule = tuple[str, Callable[[Any, int], bool]]
@@ -70,6 +70,19 @@ SPAN_RULES: dict[str, Rule] = {
     "line": _COUNT,
     "lane": _TEXT,
 }
+SAMPLE_RULES: dict[str, Rule] = {
+    "rank": _RANK,
+    "time_ns": _TIME,
+    "nbytes": (
+        f"a list of {_CATEGORIES} whole numbers from 0",
+        lambda value, _: type(value) is list and len(value) == _CATEGORIES and all(_whole(one, 0) for one in value),
+    ),
+    "phase": _TEXT,
+    "module": _TEXT,
+    "iteration": _COUNT_OR_NONE,
+    "allocated": _COUNT_OR_NONE,
+    "reserved": _COUNT_OR_NONE,
+}
 HEADER_RULES: dict[str, Rule] = {
     "schema": (f'"{SCHEMA}"', lambda value, _: value == SCHEMA),
     "version": ("a whole number from 1", lambda value, _: _whole(value, 1)),
@@ -79,8 +92,12 @@ HEADER_RULES: dict[str, Rule] = {
     "device": _TEXT,
     "wall_offset_ns": _TIME,
     "spans": _COUNT,
+    "memory": _COUNT,
     "crc32": _TEXT,
 }
+_SPAN = {field.name: field.default for field in dataclasses.fields(Span)}
+_SAMPLE = {field.name: field.default for field in dataclasses.fields(MemorySample)}
+_HEADER = dict.fromkeys(HEADER_RULES, dataclasses.MISSING)
 
 
 def recognises(data: bytes) -> bool:
@@ -94,11 +111,11 @@ def encode(trace: Trace) -> bytes:
     Raises:
         TraceError: a value could not be read back, such as an end before its start; the message names the span.
     """
-    rows = []
-    for number, span in enumerate(trace.spans, start=1):
-        record = _record(span)
-        _check(record, SPAN_RULES, trace.world_size, f"span {number}")
-        rows.append(json.dumps(record).encode())
+    rows = [_row(span, SPAN_RULES, trace.world_size, f"span {number}") for number, span in enumerate(trace.spans, 1)]
+    rows += [
+        _row(sample, SAMPLE_RULES, trace.world_size, f"sample {number}")
+        for number, sample in enumerate(trace.memory, 1)
+    ]
     header = {
         "schema": SCHEMA,
         "version": VERSION,
@@ -107,7 +124,8 @@ def encode(trace: Trace) -> bytes:
         "backend": trace.backend,
         "device": trace.device,
         "wall_offset_ns": trace.wall_offset_ns,
-        "spans": len(rows),
+        "spans": len(trace.spans),
+        "memory": len(trace.memory),
     }
     header["crc32"] = _checksum(header, rows)
     _check(header, HEADER_RULES, trace.world_size, "the trace")
@@ -126,31 +144,48 @@ def decode(data: bytes) -> Trace:
     if _whole(version, VERSION + 1):
         raise TraceError(f"line 1: version {version} of the schema is newer than {VERSION}: update lablib to read it")
     _check(header, HEADER_RULES, 1, "line 1", whole=True)
-    ranks, promised = header["world_size"], header["spans"]
-    spans = [_span(row, ranks, f"line {number}") for number, row in enumerate(rows[:promised], start=2)]
+    ranks, spans = header["world_size"], header["spans"]
+    promised = spans + header["memory"]
+    facts = [
+        _facts(row, SAMPLE_RULES if number > spans + 1 else SPAN_RULES, ranks, f"line {number}")
+        for number, row in enumerate(rows[:promised], start=2)
+    ]
     if len(rows) < promised:
-        raise TraceError(f"line {len(rows) + 2} is missing: {promised} spans were saved, {len(rows)} are here")
+        raise TraceError(f"line {len(rows) + 2} is missing: {promised} lines were saved, {len(rows)} are here")
     if len(rows) > promised:
-        raise TraceError(f"line {promised + 2} is too many: {promised} spans were saved")
+        raise TraceError(f"line {promised + 2} is too many: {promised} lines were saved")
     if _checksum(header, rows) != header["crc32"]:
         raise TraceError("line 1: the checksum does not fit: some value was changed after the file was saved")
-    return Trace(tuple(spans), ranks, header["truth"], header["backend"], header["device"], header["wall_offset_ns"])
+    return Trace(
+        tuple(Span(**one | {"kind": Kind(one["kind"])}) for one in facts[:spans]),
+        ranks,
+        header["truth"],
+        header["backend"],
+        header["device"],
+        header["wall_offset_ns"],
+        tuple(MemorySample(**one) for one in facts[spans:]),
+    )
 
 
-def _record(span: Span) -> dict[str, Any]:
+def _row(fact: Span | MemorySample, rules: Mapping[str, Rule], ranks: int, where: str) -> bytes:
     record = {}
-    for name in SPAN_RULES:
-        value = getattr(span, name)
-        if name not in _DEFAULTS or value != _DEFAULTS[name]:
+    for name, default in _defaults(rules).items():
+        value = getattr(fact, name)
+        if value != default:
             record[name] = list(value) if isinstance(value, tuple) else value.value if name == "kind" else value
-    return record
+    _check(record, rules, ranks, where)
+    return json.dumps(record).encode()
 
 
-def _span(row: bytes, ranks: int, where: str) -> Span:
+def _facts(row: bytes, rules: Mapping[str, Rule], ranks: int, where: str) -> dict[str, Any]:
     record = _object(row, where)
-    _check(record, SPAN_RULES, ranks, where, whole=True)
-    facts: dict[str, Any] = {name: tuple(value) if type(value) is list else value for name, value in record.items()}
-    return Span(**facts | {"kind": Kind(record["kind"])})
+    _check(record, rules, ranks, where, whole=True)
+    return {name: tuple(value) if type(value) is list else value for name, value in record.items()}
+
+
+def _defaults(rules: Mapping[str, Rule]) -> Mapping[str, Any]:
+    """Return what may be left out of a line, and what it means then; `MISSING` for what may not."""
+    return _SPAN if rules is SPAN_RULES else _SAMPLE if rules is SAMPLE_RULES else _HEADER
 
 
 def _object(row: bytes, where: str) -> dict[str, Any]:
@@ -171,7 +206,7 @@ def _check(
         if name in record:
             if not holds(record[name], ranks):
                 raise TraceError(f"{where}: {name} is {reprlib.repr(record[name])}, not {meaning}")
-        elif name not in _DEFAULTS:  # a header has no defaults
+        elif _defaults(rules)[name] is dataclasses.MISSING:
             raise TraceError(f"{where}: {name} is missing")
     if whole and not record.keys() <= rules.keys():
         raise TraceError(f"{where}: {min(record.keys() - rules.keys())!r} is not a fact that lablib knows")

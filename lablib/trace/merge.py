@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterable, Sequence
 
 from lablib.errors import TraceError
-from lablib.trace.spans import Span, Trace
+from lablib.trace.spans import Trace
 
 _OF_THE_JOB = ("world_size", "truth", "backend", "device")
 
@@ -32,21 +32,31 @@ def merge(traces: Iterable[Trace], *, names: Sequence[str] = ()) -> Trace:
             here, there = getattr(trace, fact), getattr(first, fact)
             if here != there:
                 raise TraceError(f"{name} has {fact} {here}, {names[0]} has {there}: they are not of one job")
-        for rank in sorted({span.rank for span in trace}):
+        for rank in sorted({span.rank for span in trace} | {sample.rank for sample in trace.memory}):
             if rank in home:
                 raise TraceError(f"rank {rank} is in {home[rank]} and in {name}; leave one of them out")
             home[rank] = name
     unknown = [name for name, trace in zip(names, traces, strict=True) if not trace.wall_offset_ns]
     if unknown and len(unknown) < len(traces):
         raise TraceError(f"the clock of {unknown[0]} is not known, that of others is: they cannot be brought together")
-    return first.with_spans(
-        span for trace in traces for span in _shifted(trace, trace.wall_offset_ns - first.wall_offset_ns)
+    shifted = [_shifted(trace, first) for trace in traces]
+    return Trace.of_spans(
+        (span for trace in shifted for span in trace.spans),
+        memory=(sample for trace in shifted for sample in trace.memory),
+        wall_offset_ns=first.wall_offset_ns,
+        **{fact: getattr(first, fact) for fact in _OF_THE_JOB},
     )
 
 
-def _shifted(trace: Trace, by_ns: int) -> Iterable[Span]:
+def _shifted(trace: Trace, first: Trace) -> Trace:
+    """Return a trace on the clock of the first one."""
+    by_ns = trace.wall_offset_ns - first.wall_offset_ns
     if not by_ns:
-        return trace.spans
-    return (
-        dataclasses.replace(span, start_ns=span.start_ns + by_ns, end_ns=span.end_ns + by_ns) for span in trace.spans
+        return trace
+    return dataclasses.replace(
+        trace,
+        spans=tuple(
+            dataclasses.replace(one, start_ns=one.start_ns + by_ns, end_ns=one.end_ns + by_ns) for one in trace.spans
+        ),
+        memory=tuple(dataclasses.replace(one, time_ns=one.time_ns + by_ns) for one in trace.memory),
     )

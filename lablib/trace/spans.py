@@ -216,14 +216,16 @@ class Trace:
 
     @property
     def start_ns(self) -> int:
-        """Return when the first span starts; 0 for an empty trace."""
-        return min((span.start_ns for span in self.spans), default=0)
+        """Return when the first span starts, or memory is first looked at; 0 for an empty trace."""
+        return min((*(span.start_ns for span in self.spans), *(one.time_ns for one in self.memory)), default=0)
 
     @property
     def end_ns(self) -> int:
-        """Return when the last span ends; 0 for an empty trace."""
-        return max((span.end_ns for span in self.spans), default=0)
+        """Return when the last span ends, or memory is last looked at; 0 for an empty trace."""
+        return max((*(span.end_ns for span in self.spans), *(one.time_ns for one in self.memory)), default=0)
 
     def __repr__(self) -> str:
         ranks = f"{self.world_size} rank{'s' if self.world_size != 1 else ''}"
-        return f"Trace({self.truth}, {ranks}, {len(self.spans)} spans, {(self.end_ns - self.start_ns) / 1e6:.1f} ms)"
+        samples = f", {len(self.memory)} samples of memory" if self.memory else ""
+        length_ms = (self.end_ns - self.start_ns) / 1e6
+        return f"Trace({self.truth}, {ranks}, {len(self.spans)} spans{samples}, {length_ms:.1f} ms)"

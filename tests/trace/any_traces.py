@@ -2,7 +2,7 @@
 
 from hypothesis import strategies as st
 
-from lablib.trace import Kind, Span, Trace
+from lablib.trace import Category, Kind, MemorySample, Span, Trace
 
 TIMES = st.integers(-(2**62), 2**62)
 COUNTS = st.integers(0, 2**62)
@@ -34,8 +34,22 @@ def spans(draw, world_size):
 
 
 @st.composite
+def samples(draw, world_size):
+    return MemorySample(
+        draw(st.integers(0, world_size - 1)),
+        draw(TIMES),
+        tuple(draw(COUNTS) for _ in Category),
+        phase=draw(TEXTS),
+        module=draw(TEXTS),
+        iteration=draw(st.none() | COUNTS),
+        allocated=draw(st.none() | COUNTS),
+        reserved=draw(st.none() | COUNTS),
+    )
+
+
+@st.composite
 def traces(draw, max_size=8):
-    """Return a trace; its spans need not be in order."""
+    """Return a trace; its spans and samples need not be in order."""
     world_size = draw(st.integers(1, 9))
     return Trace(
         tuple(draw(st.lists(spans(world_size), max_size=max_size))),
@@ -44,6 +58,7 @@ def traces(draw, max_size=8):
         draw(st.none() | TEXTS),
         draw(TEXTS),
         draw(TIMES),
+        tuple(draw(st.lists(samples(world_size), max_size=max_size // 2))),
     )
 
 

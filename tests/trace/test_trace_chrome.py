@@ -1,6 +1,7 @@
 """The file for Perfetto keeps to Chrome's Trace Event Format, and to the trace."""
 
 import collections
+import dataclasses
 import gzip
 import json
 from fractions import Fraction
@@ -10,7 +11,7 @@ from any_traces import traces
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lablib.trace import Kind, Span, Trace
+from lablib.trace import Category, Kind, Span, Trace
 from lablib.trace.chrome import events_of
 
 
@@ -23,7 +24,7 @@ def lanes(document):
     names = {(e["pid"], e["tid"]): e["args"]["name"] for e in document["traceEvents"] if e["name"] == "thread_name"}
     held = collections.defaultdict(list)
     for event in document["traceEvents"]:
-        if event["ph"] != "M":
+        if event["ph"] not in "MC":
             held[event["pid"], names[event["pid"], event["tid"]]].append(event)
     return held
 
@@ -52,7 +53,8 @@ def near_traces(draw):
     for span in some:
         start, end = sorted((draw(moments), draw(moments)))
         moved.append(Span(span.rank, span.name, span.kind, start, end, group=draw(st.sampled_from(["", "0"]))))
-    return some.with_spans(moved)
+    looked = tuple(dataclasses.replace(sample, time_ns=draw(moments)) for sample in some.memory)
+    return dataclasses.replace(some.with_spans(moved), memory=looked)
 
 
 @settings(deadline=None)
@@ -86,19 +88,35 @@ def test_every_span_is_there_once_to_the_nanosecond(trace):
 
 @settings(deadline=None)
 @given(near_traces())
+def test_every_sample_of_memory_is_a_counter_of_its_rank(trace):
+    document = written(trace)
+    begin_ns = document["otherData"]["start_ns"]
+    found = collections.Counter(
+        (event["pid"], ns(event["ts"]) + begin_ns, tuple(event["args"].items()))
+        for event in document["traceEvents"]
+        if event["ph"] == "C"
+    )
+    assert found == collections.Counter(
+        (sample.rank, sample.time_ns, tuple((category.value, sample[category]) for category in Category))
+        for sample in trace.memory
+    )
+
+
+@settings(deadline=None)
+@given(near_traces())
 def test_the_format_is_kept(trace):
     document = written(trace)
     events = document["traceEvents"]
     timed = [event for event in events if event["ph"] != "M"]
-    assert {event["ph"] for event in events} <= {"M", "X", "i"}
+    assert {event["ph"] for event in events} <= {"M", "X", "i", "C"}
     assert [event["ts"] for event in timed] == sorted(event["ts"] for event in timed)
     assert all(event["ts"] >= 0 and event.get("dur", 0) >= 0 for event in timed)
     assert all(event["s"] == "t" for event in timed if event["ph"] == "i")
     processes = {e["pid"]: e["args"]["name"] for e in events if e["name"] == "process_name" and e["ph"] == "M"}
-    assert processes == {span.rank: f"rank {span.rank}" for span in trace}
+    assert processes == {one.rank: f"rank {one.rank}" for one in (*trace, *trace.memory)}
     threads = [(e["pid"], e["tid"]) for e in events if e["name"] == "thread_name" and e["ph"] == "M"]
     assert len(threads) == len(set(threads)) == len({tid for _, tid in threads})
-    assert {(event["pid"], event["tid"]) for event in timed} == set(threads)
+    assert {(event["pid"], event["tid"]) for event in timed if event["ph"] != "C"} == set(threads)
     assert not {tid for _, tid in threads} & processes.keys()
 
 

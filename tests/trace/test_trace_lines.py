@@ -12,11 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lablib.errors import TraceError
-from lablib.trace import Kind, Span, Trace
-from lablib.trace.lines import HEADER_RULES, SPAN_RULES, encode
+from lablib.trace import Category, Kind, MemorySample, Span, Trace
+from lablib.trace.lines import HEADER_RULES, SAMPLE_RULES, SPAN_RULES, encode
 
 SPAN = Span(1, "all_reduce", Kind.COLLECTIVE, 5, 9, nbytes=64, group="0", ranks=(0, 1), sequence=3)
-TRACE = Trace.of_spans([Span(0, "forward", Kind.FORWARD, 1, 4, iteration=0), SPAN], world_size=2, backend="gloo")
+SAMPLE = MemorySample.of(0, 7, {Category.PARAMETERS: 4096, Category.ACTIVATIONS: 512}, phase="forward")
+TRACE = Trace.of_spans(
+    [Span(0, "forward", Kind.FORWARD, 1, 4, iteration=0), SPAN], world_size=2, backend="gloo", memory=[SAMPLE]
+)
 
 
 @pytest.fixture(scope="module")
@@ -81,12 +84,13 @@ def test_a_file_cut_anywhere_loses_no_span_in_silence(folder, at, trace):
 
 def test_every_fact_of_a_span_and_of_a_trace_has_a_rule():
     assert list(SPAN_RULES) == [field.name for field in dataclasses.fields(Span)]
+    assert list(SAMPLE_RULES) == [field.name for field in dataclasses.fields(MemorySample)]
     kept_elsewhere = {"schema", "version", "crc32"}
     assert set(HEADER_RULES) - kept_elsewhere == {field.name for field in dataclasses.fields(Trace)}
 
 
 def test_the_format_is_readable_lines_without_defaults():
-    header, *spans = map(json.loads, lines_of(TRACE))
+    header, *spans, sample = map(json.loads, lines_of(TRACE))
     assert header.pop("crc32")
     assert header == {
         "schema": "lablib.trace",
@@ -97,9 +101,11 @@ def test_the_format_is_readable_lines_without_defaults():
         "device": "cpu",
         "wall_offset_ns": 0,
         "spans": 2,
+        "memory": 1,
     }
     assert spans[0] == {"rank": 0, "name": "forward", "kind": "forward", "start_ns": 1, "end_ns": 4, "iteration": 0}
     assert "iteration" not in spans[1]
+    assert sample == {"rank": 0, "time_ns": 7, "nbytes": [4096, 0, 0, 512, 0, 0, 0, 0], "phase": "forward"}
 
 
 @pytest.mark.parametrize(
@@ -129,13 +135,31 @@ def test_a_bad_value_is_named_with_its_line(folder, fact, value, said):
 @pytest.mark.parametrize(
     ("fact", "value", "said"),
     [
+        ("nbytes", [1] * 7, "line 4: nbytes is [1, 1, 1, 1, 1, 1, ...], not a list of 8 whole numbers from 0"),
+        ("nbytes", [1] * 7 + [-1], "line 4: nbytes is"),
+        ("rank", 2, "line 4: rank is 2, not a rank below the world size"),
+        ("phase", None, "line 4: phase is None, not a text"),
+        ("reserved", -1, "line 4: reserved is -1, not a whole number from 0, or null"),
+        ("kind", "forward", "line 4: 'kind' is not a fact that lablib knows"),
+        ("time_ns", 8, "line 1: the checksum does not fit"),
+    ],
+)
+def test_a_bad_sample_is_named_with_its_line(folder, fact, value, said):
+    assert refused(folder, with_fact(4, **{fact: value})).startswith(said)
+
+
+@pytest.mark.parametrize(
+    ("fact", "value", "said"),
+    [
         ("version", 2, "line 1: version 2 of the schema is newer than 1: update lablib"),
         ("version", "1", "line 1: version is '1', not a whole number"),
         ("world_size", 0, "line 1: world_size is 0, not a number of ranks from 1"),
         ("world_size", 4, "line 1: the checksum does not fit"),
         ("truth", "guessed", "line 1: truth is 'guessed', not one of real, emulated, simulated"),
-        ("spans", 3, "line 4 is missing: 3 spans were saved, 2 are here"),
-        ("spans", 1, "line 3 is too many: 1 spans were saved"),
+        ("memory", 2, "line 5 is missing: 4 lines were saved, 3 are here"),
+        ("memory", 0, "line 4 is too many: 2 lines were saved"),
+        ("spans", 3, "line 4: name is missing"),
+        ("spans", 1, "line 3: time_ns is missing"),
         ("future", 1, "line 1: 'future' is not a fact"),
     ],
 )
@@ -146,13 +170,13 @@ def test_a_bad_header_is_named(folder, fact, value, said):
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (lambda lines: lines[:-1], "line 3 is missing: 2 spans were saved, 1 are here"),
-        (lambda lines: [*lines, lines[-1]], "line 4 is too many: 2 spans were saved"),
-        (lambda lines: [lines[0], lines[2], lines[1]], "line 1: the checksum does not fit"),
-        (lambda lines: [*lines[:-1], lines[-1][:-4]], "line 3 is damaged or cut off: "),
-        (lambda lines: [lines[0], "[1, 2]", lines[2]], "line 2 is [1, 2], not an object"),
-        (lambda lines: [lines[0], "", lines[2]], "line 2 is damaged or cut off: "),
-        (lambda lines: [lines[0], "[" * 100_000, lines[2]], "line 2 is damaged or cut off: "),
+        (lambda lines: lines[:-1], "line 4 is missing: 3 lines were saved, 2 are here"),
+        (lambda lines: [*lines, lines[-1]], "line 5 is too many: 3 lines were saved"),
+        (lambda lines: [lines[0], lines[2], lines[1], lines[3]], "line 1: the checksum does not fit"),
+        (lambda lines: [*lines[:-1], lines[-1][:-4]], "line 4 is damaged or cut off: "),
+        (lambda lines: [lines[0], "[1, 2]", *lines[2:]], "line 2 is [1, 2], not an object"),
+        (lambda lines: [lines[0], "", *lines[2:]], "line 2 is damaged or cut off: "),
+        (lambda lines: [lines[0], "[" * 100_000, *lines[2:]], "line 2 is damaged or cut off: "),
         (lambda lines: [lines[0][:-9], *lines[1:]], "line 1 is damaged or cut off: "),
     ],
 )

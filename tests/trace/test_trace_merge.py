@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lablib.errors import TraceError
-from lablib.trace import Kind, Span, Trace
+from lablib.trace import Category, Kind, MemorySample, Span, Trace
 
 
 def of_rank(rank, *times, world_size=4, wall_offset_ns=0, **facts):
@@ -39,6 +39,17 @@ def test_one_clock_needs_no_shift():
     parts = [of_rank(0, 5), of_rank(1, 4)]
     assert Trace.merge(parts).spans == (*parts[1].spans, *parts[0].spans)
     assert Trace.merge(iter(parts)).world_size == 4
+
+
+def test_samples_of_memory_come_along_on_one_clock():
+    of = MemorySample.of
+    parts = [
+        dataclasses.replace(of_rank(0, wall_offset_ns=100), memory=(of(0, 5, {Category.OTHER: 1}),)),
+        dataclasses.replace(of_rank(1, wall_offset_ns=97), memory=(of(1, 7, {Category.OTHER: 2}),)),
+    ]
+    assert Trace.merge(parts).memory == (of(1, 4, {Category.OTHER: 2}), of(0, 5, {Category.OTHER: 1}))
+    with pytest.raises(TraceError, match="rank 0 is in trace 1 and in trace 2"):
+        Trace.merge([parts[0], parts[0]])
 
 
 def test_parts_may_hold_several_ranks():
