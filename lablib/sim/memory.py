@@ -74,7 +74,8 @@ def states(
 
     Args:
         parameters: in ``named_parameters()`` order.
-        stage: one of `STAGES`. ``zero1_torch`` stands under DDP with its defaults.
+        stage: one of `STAGES`. ``zero1_torch`` stands under DDP with its defaults; those by hand are
+            `lablib.parallel.zero`, where one vector holds all trained parameters, with zeros at its end.
         world_size, rank: number of ranks, and which one.
         optimizer: one of `OPTIMIZERS`.
         dtype: of the model; autocast leaves it at float32.
@@ -127,8 +128,9 @@ def layout(
     if stage.startswith("fsdp1"):
         flat = tuple(chunk(sum(one.numel for one in unit), shards) for unit in units(listed).values())
         return Layout(sum(flat), sum(flat), flat)
-    part = chunk(total, world_size)
-    return Layout(part if stage == "zero3" else total, total if stage == "zero1" else part, (part,))
+    part = chunk(sum(trained), world_size)
+    whole, frozen = part * world_size, total - sum(trained)
+    return Layout(frozen + (part if stage == "zero3" else whole), whole if stage == "zero1" else part, (part,))
 
 
 def payload(
@@ -162,9 +164,8 @@ def payload(
     if stage == "zero1_torch":
         return {"all_reduce": once(2 * trained), "broadcast": once(nbytes * sum(one.numel for one in listed))}
     if stage in ("zero1", "zero2", "zero3"):
-        whole = nbytes * world_size * chunk(sum(one.numel for one in listed), world_size)
-        reduced = {"all_reduce": once(2 * whole)} if stage == "zero1" else {"reduce_scatter": once(whole)}
-        return {**reduced, "all_gather": once(whole) * (2 if stage == "zero3" else 1)}
+        whole = nbytes * world_size * chunk(trained // nbytes, world_size)
+        return {"reduce_scatter": once(whole), "all_gather": once(whole) * (2 if stage == "zero3" else 1)}
     gathered = {name: nbytes * shards * _unit_shard(stage, unit, shards) for name, unit in units(listed).items()}
     again = 0 if stage == "fsdp1_shard_grad_op" else sum(gathered.values()) - gathered.get("", 0)
     reduced_nbytes = (
@@ -223,6 +224,8 @@ def _checked(
     if stage == "fsdp2" and scalars:
         raise UsageError(f"fsdp2 cannot shard the scalar {scalars[0]}: make it a vector with one element")
     frozen = [one.name for one in listed if not one.trainable]
-    if frozen and (stage.startswith("fsdp1") or stage in ("zero1", "zero2", "zero3")):
-        raise UsageError(f"{stage} flattens parameters that train with those that do not: leave out {frozen[0]}")
+    if frozen and stage.startswith("fsdp1"):
+        raise UsageError(f"FSDP1 refuses to flatten {frozen[0]}, which is frozen, with others that train: leave it out")
+    if len(frozen) == len(listed):
+        raise UsageError("no parameter is trained")
     return listed
