@@ -90,6 +90,22 @@ def when_done(work: dist.Work, then: Callable[[], None]) -> bool:
     return True
 
 
+def memory_tracker() -> Any:
+    """Return torch's module of ``MemTracker``, which counts bytes by category.
+
+    Raises:
+        NotInThisTorch: it is missing, or has not the methods that are overridden here.
+    """
+    try:
+        from torch.distributed._tools import mem_tracker
+    except ImportError as error:
+        raise NotInThisTorch("torch.distributed._tools.mem_tracker") from error
+    for name in ("_track", "_update_snap", "_update_and_maybe_create_winfos", "_register_global_optimizer_hook"):
+        if not hasattr(mem_tracker.MemTracker, name):
+            raise NotInThisTorch(f"MemTracker.{name}")
+    return mem_tracker
+
+
 def groups_made() -> int:
     """Return how many process groups this process has made so far."""
     return dist.distributed_c10d._world.group_count

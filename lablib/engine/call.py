@@ -49,7 +49,7 @@ class Call:
         """Return the job of each rank."""
         around = surroundings.of_each_rank(self.options, port=port, variables=self.variables, group=self.group)
         return [
-            wire.Job(parcel, own, self.extras.record, self.extras.link)
+            wire.Job(parcel, own, self.extras.record, self.extras.memory, self.extras.link)
             for parcel, own in zip(self.parcels, around, strict=True)
         ]
 
@@ -182,6 +182,7 @@ def _trace(call: Call, outcome: parent.Outcome) -> Trace:
         backend=call.options.choice.backend if call.group else None,
         device=call.options.choice.device,
         wall_offset_ns=time.time_ns() - time.perf_counter_ns(),
+        memory=(sample for one in recorded for sample in one.memory),
     )
 
 

@@ -43,6 +43,7 @@ def run(
     device: str | None = None,
     timeout: float = 60.0,
     record: bool = False,
+    memory: bool = False,
     link: Link | None = None,
     group: bool = True,
     start_method: str | None = None,
@@ -58,6 +59,8 @@ def run(
         device: ``cuda`` or ``cpu``; left out, what the backend needs.
         timeout: seconds from the moment when every rank has begun ``fn``.
         record: keep what happens on the ranks as the run's ``trace``.
+        memory: keep what is in each rank's memory in the trace as well, by category. Every operator is looked at, so
+            that steps take several times as long; build model, DDP and optimizer in ``fn`` to have all of it counted.
         link: let the ranks see a slower network; on the CPU only.
         group: make the default process group; without it the ranks have the environment only.
         start_method: ``forkserver`` or ``spawn``; left out, the best this host has.
@@ -68,7 +71,7 @@ def run(
     """
     options = Options.checked("run", world_size, backend, device, timeout, start_method)
     cargo.check_callable(fn, "run")
-    extras = Extras.checked(record, link, device=options.choice.device)
+    extras = Extras.checked(record, memory, link, device=options.choice.device)
     return on_new_ranks("run", options, fn, args, group=group, extras=extras)
 
 
@@ -118,6 +121,7 @@ def run_script(
     device: str | None = None,
     timeout: float = 60.0,
     record: bool = False,
+    memory: bool = False,
     link: Link | None = None,
 ) -> Run:
     """Run a script on new ranks in torchrun's environment, as ``torchrun --standalone script args`` does.
@@ -125,7 +129,7 @@ def run_script(
     Args:
         path: the script; it makes its own process group.
         args: its command line.
-        world_size, timeout, record, link: as for `run`.
+        world_size, timeout, record, memory, link: as for `run`.
         backend, device: as for `run`; the backend chosen here only decides the device.
 
     Raises:
@@ -133,7 +137,7 @@ def run_script(
         RankFailed, RankLost, RunTimeout: it went wrong on the ranks.
     """
     options = Options.checked("run_script", world_size, backend, device, timeout, None)
-    extras = Extras.checked(record, link, device=options.choice.device)
+    extras = Extras.checked(record, memory, link, device=options.choice.device)
     script = Path(path).expanduser().absolute()
     if not script.is_file():
         raise UsageError(f"there is no script {script}")
@@ -190,6 +194,7 @@ class Cluster:
         *args: Any,
         timeout: float | None = None,
         record: bool = False,
+        memory: bool = False,
         link: Link | None = None,
     ) -> Run:
         """Run ``fn(*args)`` on this cluster's ranks; see `run`.
@@ -197,7 +202,7 @@ class Cluster:
         Args:
             fn, args: as for `run`.
             timeout: seconds; left out, the cluster's own.
-            record, link: as for `run`.
+            record, memory, link: as for `run`.
 
         Raises:
             UsageError: the cluster is closed, or the call cannot work.
@@ -208,7 +213,7 @@ class Cluster:
             raise UsageError("this Cluster is closed; make a new one with Cluster(world_size)")
         cargo.check_callable(fn, "Cluster.run")
         timeout_s = None if timeout is None else checked_timeout(timeout)
-        extras = Extras.checked(record, link, device=self._options.choice.device)
+        extras = Extras.checked(record, memory, link, device=self._options.choice.device)
         begun = time.perf_counter()
         with StopButton() as stop, only_run("Cluster.run"):
             call = prepare(self._options, fn, args, timeout_s=timeout_s, extras=extras)

@@ -97,26 +97,29 @@ class Extras:
 
     Args:
         record: keep a trace.
+        memory: keep what is in memory, too.
         link: the network that the ranks shall see; None for the real one.
     """
 
     record: bool = False
+    memory: bool = False
     link: Link | None = None
 
     @classmethod
-    def checked(cls, record: object, link: object, *, device: str) -> Extras:
+    def checked(cls, record: object, memory: object, link: object, *, device: str) -> Extras:
         """Return the extras of a call.
 
         Raises:
             UsageError: they are no such thing, or this device cannot have them.
         """
-        if not isinstance(record, bool):
-            raise UsageError(f"record={record!r} is neither True nor False")
+        for name, value in (("record", record), ("memory", memory)):
+            if not isinstance(value, bool):
+                raise UsageError(f"{name}={value!r} is neither True nor False")
         if link is not None and not isinstance(link, Link):
             raise UsageError(f"link={link!r} is not a lablib.Link, such as Link(latency_ms=1, bandwidth_mib_s=100)")
         if link is not None and device != "cpu":
             raise UsageError("link= emulates a network between ranks on the CPU only; add device='cpu', backend='gloo'")
-        return cls(record, link)
+        return cls(bool(record or memory), bool(memory), link)
 
 
 NO_EXTRAS = Extras()

@@ -16,11 +16,12 @@ from lablib import torch_private
 from lablib.engine.card import Card
 from lablib.engine.clock import Clock, CudaClock, HostClock
 from lablib.engine.landmarks import Landmarks
+from lablib.engine.wire import Recorded
 from lablib.engine.works import Alive, InOrder, Late, LateSend, Waits
 from lablib.links import Link
 from lablib.trace import recorder as recorders
 from lablib.trace.recorder import Recorder
-from lablib.trace.spans import Kind, Span
+from lablib.trace.spans import Kind
 
 _PATIENCE_S = 0.2  # for works that nobody waited for
 
@@ -31,16 +32,18 @@ class Recording:
     Args:
         rank: the global rank.
         record: keep spans.
+        memory: keep samples of memory; spans are kept then, too.
         link: the network that the job shall see; None for the real one.
         cards: descriptor of the memory that the emulated cards share.
         device: the rank's device, such as ``cpu`` or ``cuda:0``.
     """
 
-    def __init__(self, rank: int, *, record: bool, link: Link | None, cards: int, device: str) -> None:
+    def __init__(self, rank: int, *, record: bool, memory: bool, link: Link | None, cards: int, device: str) -> None:
         self._rank = rank
         self._recorder = Recorder(rank) if record else None
         self._card = None if link is None else Card(cards, rank, link)
         self._landmarks = Landmarks(self._recorder) if self._recorder else None
+        self._watch = _watch(rank, device, self._recorder) if memory and self._recorder else None
         self._clock: Clock = CudaClock() if record and device.startswith("cuda") else HostClock()
         self._lane = device if device.startswith("cuda") else ""
         self._waits = Waits()
@@ -57,9 +60,12 @@ class Recording:
             recorders.current = self._recorder
             self._recorder.emulated = self._card is not None
             self._landmarks.start()
+        if self._watch:
+            self._watch.start()
 
-    def stop(self) -> tuple[tuple[Span, ...], bool]:
-        """End, leave torch as it was, and return the spans and whether anything was emulated."""
+    def stop(self) -> Recorded:
+        """End, leave torch as it was, and return what was recorded."""
+        samples = self._watch.stop() if self._watch else ()
         deadline = time.monotonic() + _PATIENCE_S
         while self._open and time.monotonic() < deadline:
             time.sleep(0.0005)
@@ -72,10 +78,10 @@ class Recording:
         for ended in list(self._open.values()):
             ended()
         if self._recorder is None:
-            return (), False
+            return Recorded()
         for name, start, end, facts in self._marks:
             self._recorder.add(name, Kind.COLLECTIVE, self._clock.ns(start), self._clock.ns(end), **facts)
-        return self._recorder.spans(), self._recorder.emulated
+        return Recorded(self._recorder.spans(), samples, self._recorder.emulated)
 
     def carry(self, op: str, facts: dict[str, Any], go_on: Callable[[], Any], waited: bool) -> Any:
         """Carry a call of an operator out.
@@ -141,3 +147,9 @@ class Recording:
         if op in ("send", "recv"):
             ranks = (self._rank, self._rank if peer is None else peer)
         return self._card.link.length_ns(op, facts["nbytes"], ranks, peer=peer)
+
+
+def _watch(rank: int, device: str, recorder: Recorder) -> Any:
+    from lablib.engine.memory import MemoryWatch  # opens torch's tracker, which few jobs need
+
+    return MemoryWatch(rank, device, iteration=lambda: recorder.iteration)

@@ -17,6 +17,7 @@ from typing import Any
 
 from lablib.engine.cargo import Parcel
 from lablib.links import Link
+from lablib.trace.memory import MemorySample
 from lablib.trace.spans import Span
 
 _LENGTH = struct.Struct("<Q")
@@ -64,11 +65,12 @@ class Surroundings:
 
 @dataclass(frozen=True)
 class Job:
-    """One call for a rank; ``link`` is the network that it shall see, None for the real one."""
+    """One call for a rank, and what else is asked for: see `lablib.engine.options.Extras`."""
 
     parcel: Parcel
     surroundings: Surroundings
     record: bool = False
+    memory: bool = False
     link: Link | None = None
 
 
@@ -97,6 +99,7 @@ class Recorded:
     """What a rank recorded, and whether any length in it was made up."""
 
     spans: tuple[Span, ...] = ()
+    memory: tuple[MemorySample, ...] = ()
     emulated: bool = False
 
 

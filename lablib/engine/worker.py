@@ -128,7 +128,7 @@ def _perform(
             value = fn(*args)
         finally:
             if recording is not None:
-                recorded = wire.Recorded(*recording.stop())
+                recorded = recording.stop()
         refused = True
         payload = values.pack(value)
         del value, fn, args
@@ -145,7 +145,14 @@ def _perform(
 def _recording(job: wire.Job, seat: wire.Seat) -> Recording | None:
     if not job.record and job.link is None:
         return None
-    return Recording(seat.rank, record=job.record, link=job.link, cards=seat.cards, device=job.surroundings.device)
+    return Recording(
+        seat.rank,
+        record=job.record,
+        memory=job.memory,
+        link=job.link,
+        cards=seat.cards,
+        device=job.surroundings.device,
+    )
 
 
 def _arrange(surroundings: wire.Surroundings, seat: wire.Seat) -> None:
