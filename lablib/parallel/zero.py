@@ -30,9 +30,11 @@ from torch import nn
 
 from lablib.errors import UsageError
 
+MakeOptimizer = Callable[[list[nn.Parameter]], torch.optim.Optimizer]
 
-class Stage1AllReduce(nn.Module):
-    """Keep the optimizer's state of one slice only; average gradients first, as data parallel training does.
+
+class Sliced(nn.Module):
+    """Lay a model's trained parameters into one vector, and give this rank's slice of it an optimizer.
 
     Frozen parameters and buffers stay whole on each rank, and after the start nobody sends them. A trained parameter
     without a gradient counts as one whose gradient is zero.
@@ -41,13 +43,17 @@ class Stage1AllReduce(nn.Module):
         module: the model; rank 0's parameters and buffers win.
         make_optimizer: makes an optimizer that treats each number alone, such as Adam, of a list of parameters.
 
+    Attributes:
+        rank, n: which rank this is, of how many.
+        trained: the model's parameters that get gradients; each is a piece of `flat`.
+        flat: the vector.
+        mine: this rank's slice of it, a view, as the only parameter of the optimizer.
+
     Raises:
         UsageError: no parameter is trained, or they differ in dtype or device.
     """
 
-    def __init__(
-        self, module: nn.Module, make_optimizer: Callable[[list[nn.Parameter]], torch.optim.Optimizer]
-    ) -> None:
+    def __init__(self, module: nn.Module, make_optimizer: MakeOptimizer) -> None:
         super().__init__()
         self.module = module
         for tensor in [*module.parameters(), *module.buffers()]:
@@ -57,12 +63,35 @@ class Stage1AllReduce(nn.Module):
         self.flat = joined([parameter.detach() for parameter in self.trained], self.n)
         for parameter, piece in zip(self.trained, pieces(self.flat, self.trained), strict=True):
             parameter.data = piece
-        self.mine = nn.Parameter(self.flat.chunk(self.n)[self.rank])  # a view: it takes no memory of its own
+        self._nbytes = self.flat.nbytes
+        self.mine = nn.Parameter(self.flat.chunk(self.n)[self.rank])
         self.optimizer = make_optimizer([self.mine])
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Call the model."""
         return self.module(*args, **kwargs)
+
+    def joined_gradient(self) -> torch.Tensor:
+        """Return all gradients in one vector; each parameter's own is a piece of it from now on."""
+        found = [torch.zeros_like(one) if one.grad is None else one.grad for one in self.trained]
+        gradient = joined(found, self.n)
+        for parameter, piece in zip(self.trained, pieces(gradient, self.trained), strict=True):
+            parameter.grad = piece
+        return gradient
+
+    def gather(self) -> None:
+        """Put everybody's slice into the vector; give it memory first where it has none."""
+        if not self.flat.untyped_storage().nbytes():
+            self.flat.untyped_storage().resize_(self._nbytes)
+        dist.all_gather(list(self.flat.chunk(self.n)), self.mine.detach())
+
+    def free(self) -> None:
+        """Take the vector's memory; parameters, and what autograd has saved of them, keep looking at the empty place."""
+        self.flat.untyped_storage().resize_(0)
+
+
+class Stage1AllReduce(Sliced):
+    """Keep the optimizer's state of one slice only; average gradients first, as data parallel training does."""
 
     def reduce(self) -> None:
         """Average the gradients, and give the slice its own; call it between backward and `step`."""
@@ -75,18 +104,6 @@ class Stage1AllReduce(nn.Module):
         """Let the optimizer change this rank's slice, and fetch what the others have done to theirs."""
         self.optimizer.step()
         self.gather()
-
-    def gather(self) -> None:
-        """Put everybody's slice into the vector of parameters."""
-        dist.all_gather(list(self.flat.chunk(self.n)), self.mine.detach())
-
-    def joined_gradient(self) -> torch.Tensor:
-        """Return all gradients in one vector; each parameter's own is a part of it from now on."""
-        found = [torch.zeros_like(one) if one.grad is None else one.grad for one in self.trained]
-        gradient = joined(found, self.n)
-        for parameter, piece in zip(self.trained, pieces(gradient, self.trained), strict=True):
-            parameter.grad = piece
-        return gradient
 
 
 class Stage1(Stage1AllReduce):
@@ -123,12 +140,9 @@ class Stage3(Stage2):
     The model must return one tensor.
     """
 
-    def __init__(
-        self, module: nn.Module, make_optimizer: Callable[[list[nn.Parameter]], torch.optim.Optimizer]
-    ) -> None:
+    def __init__(self, module: nn.Module, make_optimizer: MakeOptimizer) -> None:
         super().__init__(module, make_optimizer)
-        self.nbytes = self.flat.nbytes
-        self.mine.data = self.mine.detach().clone()
+        self.mine.data = self.mine.detach().clone()  # memory of its own
         self.free()
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
@@ -148,16 +162,6 @@ class Stage3(Stage2):
     def step(self) -> None:
         """Let the optimizer change this rank's slice; forward fetches the others."""
         self.optimizer.step()
-
-    def gather(self) -> None:
-        """Give the vector of parameters its memory back, and everybody's slice."""
-        if not self.flat.untyped_storage().nbytes():
-            self.flat.untyped_storage().resize_(self.nbytes)
-            super().gather()
-
-    def free(self) -> None:
-        """Take the vector's memory; parameters and what autograd saved of them keep looking at the empty place."""
-        self.flat.untyped_storage().resize_(0)
 
 
 def joined(tensors: Sequence[torch.Tensor], parts: int) -> torch.Tensor:
