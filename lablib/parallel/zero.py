@@ -86,7 +86,7 @@ class Sliced(nn.Module):
         dist.all_gather(list(self.flat.chunk(self.n)), self.mine.detach())
 
     def free(self) -> None:
-        """Take the vector's memory; parameters, and what autograd has saved of them, keep looking at the empty place."""
+        """Take the vector's memory; parameters, and what autograd saved of them, keep looking at the empty place."""
         self.flat.untyped_storage().resize_(0)
 
 
