@@ -5,6 +5,7 @@ from lablib.views.distances import distances
 from lablib.views.frame import Badge, summary
 from lablib.views.gradients import gradients
 from lablib.views.hosts import hosts
+from lablib.views.memory import memory
 from lablib.views.moved import moved
 from lablib.views.overlap import overlap
 from lablib.views.places import RankPlace
@@ -18,6 +19,7 @@ __all__ = [
     "distances",
     "gradients",
     "hosts",
+    "memory",
     "moved",
     "overlap",
     "shards",

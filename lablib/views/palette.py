@@ -1,16 +1,32 @@
-"""One palette for every figure: rank r has the same colour everywhere.
+"""One palette for every figure: rank r has the same colour everywhere, and so has each category of memory.
 
 The eight hues stay apart for readers with protanopia, deuteranopia or tritanopia, on white and near-black.
-From the ninth rank on the hues come again, darker and then lighter, with another dash and pattern.
+From the ninth rank on the hues come again, darker and then lighter, with another dash and pattern. Memory has seven of
+the hues and a grey; the first three, blue, orange and green, are those of the ZeRO paper's picture
+(Rajbhandari et al. 2020, figure 1).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from lablib.trace import Category
+
 HUES = ("#0568aa", "#e98e00", "#0f9d58", "#cc79a7", "#37b3ff", "#dc4e09", "#a58b38", "#8852d6")
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
 PATTERNS = ("", "/", "x", ".")
+
+CATEGORIES = {
+    Category.PARAMETERS: HUES[0],
+    Category.GRADIENTS: HUES[1],
+    Category.OPTIMIZER: HUES[2],
+    Category.BUFFERS: HUES[6],
+    Category.COMMUNICATION: HUES[5],
+    Category.ACTIVATIONS: HUES[4],
+    Category.TEMPORARY: HUES[3],
+    Category.OTHER: "#6b7683",
+}
+"""Colours of memory, in the order in which it is stacked: what stays lies below what comes and goes."""
 
 _DARK_TEXT = "#111111"
 _LIGHT_TEXT = "#ffffff"
@@ -54,6 +70,11 @@ DARK = Theme(
     emulated="#f5b252",
     simulated="#c0a3ff",
 )
+
+
+def alarm(theme: Theme) -> str:
+    """Return the colour of what is wrong or too much."""
+    return "#ff7b72" if theme is DARK else "#c1121f"
 
 
 def rank_colour(rank: int) -> str:

@@ -1,0 +1,37 @@
+"""Fewer samples of memory for a picture, with every extreme kept: nothing that could be seen is lost."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+COLUMNS = 800
+
+
+def kept(times_ns: NDArray[np.int64], nbytes: NDArray[np.int64], *, columns: int = COLUMNS) -> NDArray[np.int64]:
+    """Return which samples to draw, as sorted indices.
+
+    Time is cut into columns, about one a pixel. Of each column stay the first and the last sample, and those where the
+    total and each category is highest and lowest.
+
+    Args:
+        times_ns: when each sample begins, in order.
+        nbytes: bytes by sample and category.
+        columns: how many columns; as many samples or fewer all stay.
+    """
+    count = len(times_ns)
+    if count <= columns:
+        return np.arange(count)
+    since = times_ns - times_ns[0]
+    column = np.minimum(since * columns // max(1, int(since[-1])), columns - 1)
+    chosen = [_ends(column)]
+    for values in (*nbytes.T, nbytes.sum(axis=1)):
+        order = np.lexsort((values, column))
+        chosen.append(order[_ends(column[order])])
+    return np.unique(np.concatenate(chosen))
+
+
+def _ends(groups: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the first and the last place of each run of equal numbers."""
+    edges = np.flatnonzero(np.diff(groups))
+    return np.concatenate([[0], edges + 1, edges, [len(groups) - 1]])
