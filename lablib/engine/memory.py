@@ -51,7 +51,7 @@ class _Tracker(_torch.MemTracker):  # type: ignore[misc]
     """Count bytes by category and tell of every change.
 
     Args:
-        changed: is called after every change.
+        changed: is called after every change, and where a module or a step begins and ends.
     """
 
     _ac_mod: Any
@@ -147,14 +147,16 @@ class _Tracker(_torch.MemTracker):  # type: ignore[misc]
                 self._in_ac = True
         elif len(self._mod_tracker.parents) == 2:  # "Global" and an outermost module
             self._track_module_params_and_buffers(module)
+        self._changed()
 
     def _post_fw_hook(self, module: nn.Module, inputs: Any, outputs: Any) -> None:
         if self._ac_mod is not None and self._ac_mod() is module:
             self._ac_mod = None
             self._in_ac = False
+        self._changed()
 
     def _pre_bw_hook(self, module: nn.Module | None, args: Any) -> None:
-        """Do nothing: no state of a module is kept."""
+        self._changed()
 
     _post_bw_hook = _pre_bw_hook
 
@@ -165,9 +167,11 @@ class _Tracker(_torch.MemTracker):  # type: ignore[misc]
                 self._update_and_maybe_create_winfos(parameter, _Ref.PARAM)
                 if parameter.grad is not None:
                     self._update_and_maybe_create_winfos(parameter.grad, _Ref.GRAD)
+            self._changed()
 
         def after(optimizer: Any, args: Any, kwargs: Any) -> None:
             self._track_optimizer_states(_Ref.OPT, optimizer)
+            self._changed()
             self._steps = max(0, self._steps - 1)
 
         self._optimizer_hook_handles = (
@@ -180,7 +184,7 @@ _ORDER = sorted(_CATEGORIES, key=lambda kind: list(Category).index(_CATEGORIES[k
 
 
 class MemoryWatch:
-    """Take a sample of this rank's memory at every change; between `start` and `stop`.
+    """Take a sample of this rank's memory at every change of bytes, module or phase; between `start` and `stop`.
 
     Args:
         rank: the global rank.
@@ -193,6 +197,7 @@ class MemoryWatch:
         self._device = torch.device(device)
         self._iteration = iteration
         self._samples: list[MemorySample] = []
+        self._last: tuple[Any, ...] = ()
         self._tracker = _Tracker(self._sample)
 
     def start(self) -> None:
@@ -206,25 +211,15 @@ class MemoryWatch:
         return tuple(self._samples)
 
     def _sample(self) -> None:
-        held = self._tracker.nbytes(self._device)
+        tracker = self._tracker
+        held = tracker.nbytes(self._device)
         allocated = reserved = None
         if self._device.type == "cuda":
             allocated, reserved = torch.cuda.memory_allocated(self._device), torch.cuda.memory_reserved(self._device)
-        if self._samples and self._samples[-1].nbytes == held and self._samples[-1].reserved == reserved:
-            return
-        tracker = self._tracker
-        self._samples.append(
-            MemorySample(
-                self._rank,
-                time.perf_counter_ns(),
-                held,
-                tracker.phase,
-                tracker.module,
-                self._iteration(),
-                allocated,
-                reserved,
-            )
-        )
+        facts = (held, tracker.phase, tracker.module, self._iteration(), allocated, reserved)
+        if facts != self._last:
+            self._last = facts
+            self._samples.append(MemorySample(self._rank, time.perf_counter_ns(), *facts))
 
 
 def _under_reducer(frame: FrameType | None) -> bool:
