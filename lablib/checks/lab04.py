@@ -23,6 +23,7 @@ from lablib.checks.lab04_rows import (
     talking,
     wrong_weights,
 )
+from lablib.checks.tables import judge_rows, judge_truths
 from lablib.checks.verdict import PASSED, Verdict, check, compare, failed
 from lablib.errors import RunError, RunTimeout
 
@@ -43,7 +44,7 @@ class Runner(Protocol):
 def two_gradients(answer: Any, ddp: Sequence[float], one_process: Sequence[float]) -> Verdict:
     """Judge the gradient of seven samples on two ranks under DDP, and that of one process."""
     rows = {name: (_rounded(right), *GRADIENTS[name]) for name, right in (("DDP", ddp), ("one process", one_process))}
-    return _dict(answer, rows, lambda given: _rounded(items(given, 2)))
+    return judge_rows(answer, rows, lambda given: _rounded(items(given, 2)))
 
 
 @check(wants="a function of n, total and ranks that returns a number")
@@ -112,7 +113,7 @@ def talk(answer: Any, calls: Mapping[str, Mapping[str, Sequence[str]]]) -> Verdi
 @check(wants="a dict with True or False for each")
 def copies(answer: Any, measured: Mapping[str, bool]) -> Verdict:
     """Judge what is the same on two ranks before and after DDP is built, and after backward."""
-    return _truths(answer, measured, COPIES)
+    return judge_truths(answer, measured, COPIES)
 
 
 @check(wants="the number of a line")
@@ -167,7 +168,7 @@ def commute(answer: Any, gaps: Mapping[str, float]) -> Verdict:
 def clip(answer: Any, measured: Mapping[str, float]) -> Verdict:
     """Judge the gradient of 8 and -2, clipped to 1 before or after DDP's mean."""
     rows = {name: (_rounded([measured[name]]), *CLIP[name]) for name in CLIP}
-    return _dict(answer, rows, lambda given: _rounded([given]))
+    return judge_rows(answer, rows, lambda given: _rounded([given]))
 
 
 @check(wants='one of the letters "a", "b", "c"')
@@ -182,13 +183,13 @@ def forgot(answer: Any) -> Verdict:
 @check(wants="a dict with True or False for each")
 def batch_norm(answer: Any, measured: Mapping[str, bool]) -> Verdict:
     """Judge what BatchNorm leaves the same on two ranks, and in one process."""
-    return _truths(answer, measured, BATCH_NORM)
+    return judge_truths(answer, measured, BATCH_NORM)
 
 
 @check(wants="a dict with a number for each")
 def more_ranks(answer: Any) -> Verdict:
     """Judge global batch, steps and a sample's part, for 64 samples in batches of 4 on four ranks."""
-    return _dict(answer, MORE_RANKS, number)
+    return judge_rows(answer, MORE_RANKS, number)
 
 
 @check(wants="a learning rate, a number")
@@ -218,7 +219,7 @@ def two_accuracies(answer: Any) -> Verdict:
         value = number(given)
         return next((share for share in SHARES if abs(value - share) < _TWO_DIGITS), value)
 
-    return _dict(answer, TWO_ACCURACIES, read)
+    return judge_rows(answer, TWO_ACCURACIES, read)
 
 
 @check(wants="a function of correct and count that returns a number")
@@ -229,34 +230,6 @@ def accuracy(answer: Callable[..., Any], run: Runner) -> Verdict:
 
 def _rounded(values: Sequence[Any]) -> tuple[float, ...]:
     return tuple(round(number(value), 3) + 0.0 for value in values)  # + 0.0: no minus before a zero
-
-
-def _dict(answer: Any, rows: Mapping[str, Any], read: Callable[[Any], Any]) -> Verdict:
-    if not isinstance(answer, Mapping):
-        raise WrongKind("got no dict")
-    for name, (right, mistakes, otherwise) in rows.items():
-        if name not in answer:
-            return failed(f"{name} is missing")
-        try:
-            given = read(answer[name])
-        except WrongKind as error:
-            return failed(f"{name}: {error}")
-        if not (verdict := compare(given, right, mistakes, otherwise)):
-            return failed(f"{name}: {verdict.reason}")
-    return PASSED
-
-
-def _truths(answer: Any, measured: Mapping[str, bool], reasons: Mapping[str, str]) -> Verdict:
-    if not isinstance(answer, Mapping):
-        raise WrongKind("got no dict")
-    for name, right in measured.items():
-        if name not in answer:
-            return failed(f"{name} is missing")
-        if answer[name] is not True and answer[name] is not False:
-            return failed(f"{name}: True or False is wanted")
-        if answer[name] is not right:
-            return failed(f"{name}: {reasons[name]}")
-    return PASSED
 
 
 def _on_ranks(answer: Callable[..., object], run: Runner, trial: Callable[..., Any]) -> Verdict:

@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from lablib.checks.answers import WrongKind, items, number, whole_number, whole_numbers
-from lablib.checks.lab06_rows import BYTES, HELD, LINES, LISTING, LOOPS, UNEVEN, Mistakes
-from lablib.checks.verdict import PASSED, Verdict, check, compare, failed
+from lablib.checks.lab06_rows import BYTES, HELD, LINES, LISTING, LOOPS, UNEVEN
+from lablib.checks.tables import judge_rows, judge_truths
+from lablib.checks.verdict import PASSED, Verdict, check, failed
 
 _CLOSE = 1e-6
 
@@ -39,7 +40,7 @@ def rows_seen(answer: Any, measured: Mapping[str, Sequence[int]]) -> Verdict:
         name: (tuple(measured[name]), known, "a number of rows for each call of the model's forward")
         for name, known in mistakes.items()
     }
-    return _dict(answer, rows, lambda given: tuple(sorted(whole_numbers(given), reverse=True)))
+    return judge_rows(answer, rows, lambda given: tuple(sorted(whole_numbers(given), reverse=True)))
 
 
 @check(wants="a dict with the number of a line for each")
@@ -48,13 +49,13 @@ def lines(answer: Any) -> Verdict:
     rows = {
         name: (right, mistakes, f"the listing has lines 1 to {LISTING}") for name, (right, mistakes) in LINES.items()
     }
-    return _dict(answer, rows, whole_number)
+    return judge_rows(answer, rows, whole_number)
 
 
 @check(wants="a dict with a number for each, in multiples of the model")
 def multiples(answer: Any, measured: Mapping[str, float]) -> Verdict:
     """Judge how much of the model four replicas, or four ranks, move in one step, in multiples of its size."""
-    return _dict(answer, {name: (measured[name], *BYTES[name]) for name in BYTES}, number)
+    return judge_rows(answer, {name: (measured[name], *BYTES[name]) for name in BYTES}, number)
 
 
 @check(wants="a function of the number of devices and the model's size that returns two numbers")
@@ -91,40 +92,16 @@ def busiest(answer: Callable[..., Any]) -> Verdict:
 @check(wants="a dict with a number for each")
 def loops(answer: Any) -> Verdict:
     """Judge how many times as long as half of the batch alone two halves take at once, on two free cores."""
-    return _dict(answer, LOOPS, number)
+    return judge_rows(answer, LOOPS, number)
 
 
 @check(wants="a dict with a number for each")
 def held(answer: Any, measured: Mapping[str, float]) -> Verdict:
     """Judge what replica 0, another replica and a rank of DDP hold: rows of outputs, optimizer state in models."""
-    return _dict(answer, {name: (measured[name], *HELD[name]) for name in HELD}, number)
+    return judge_rows(answer, {name: (measured[name], *HELD[name]) for name in HELD}, number)
 
 
 @check(wants="a dict with True or False for each")
 def uneven(answer: Any, measured: Mapping[str, bool]) -> Verdict:
     """Judge whose gradient of seven rows in parts of four and three is that of one process."""
-    if not isinstance(answer, Mapping):
-        raise WrongKind("got no dict")
-    for name, right in measured.items():
-        if name not in answer:
-            return failed(f"{name} is missing")
-        if not isinstance(answer[name], bool):
-            return failed(f"{name}: write True or False")
-        if answer[name] != right:
-            return failed(f"{name}: {UNEVEN[name]}")
-    return PASSED
-
-
-def _dict(answer: Any, rows: Mapping[str, tuple[Any, Mistakes, str]], read: Callable[[Any], Any]) -> Verdict:
-    if not isinstance(answer, Mapping):
-        raise WrongKind("got no dict")
-    for name, (right, mistakes, otherwise) in rows.items():
-        if name not in answer:
-            return failed(f"{name} is missing")
-        try:
-            verdict = compare(read(answer[name]), right, mistakes, otherwise)
-        except WrongKind as error:
-            return failed(f"{name}: {error}")
-        if not verdict:
-            return failed(f"{name}: {verdict.reason}")
-    return PASSED
+    return judge_truths(answer, measured, UNEVEN)

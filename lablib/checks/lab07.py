@@ -8,6 +8,7 @@ from typing import Any, Protocol
 from lablib.checks import lab07_on_ranks as on_ranks
 from lablib.checks.answers import WrongKind, items, number, text, whole_number
 from lablib.checks.lab07_wire import Disagreement
+from lablib.checks.tables import judge_rows
 from lablib.checks.verdict import NOT_ATTEMPTED, PASSED, Verdict, check, compare, failed, is_open
 from lablib.errors import RunError, RunTimeout
 from lablib.links import Link
@@ -96,7 +97,7 @@ def seen(answer: Any, measured: Mapping[str, float]) -> Verdict:
         name: (measured[name], mistakes, "rank r brings the gradient r + 1, here r is 0")
         for name, mistakes in known.items()
     }
-    return _dict(answer, rows, number)
+    return judge_rows(answer, rows, number)
 
 
 @check(wants="a dict with a whole number for each")
@@ -104,7 +105,7 @@ def travels(answer: Any, measured: Mapping[str, int]) -> Verdict:
     """Judge how often parameters, buffers and gradients travel in `measured["gradients"]` steps."""
     steps = measured["gradients"]
     every = "DDP does not synchronise parameters every step: equal starts and equal gradients keep them equal"
-    return _dict(
+    return judge_rows(
         answer,
         {
             "parameters": (
@@ -220,23 +221,6 @@ def same_data(answer: Any, measured: Mapping[str, bool]) -> Verdict:
             return failed(f"{name}: write True or False")
         if answer[name] != right:
             return failed(f"{name}: {why[name]}")
-    return PASSED
-
-
-def _dict(
-    answer: Any, rows: Mapping[str, tuple[float, Mapping[Any, str], str]], read: Callable[[Any], float]
-) -> Verdict:
-    if not isinstance(answer, Mapping):
-        raise WrongKind("got no dict")
-    for name, (right, mistakes, otherwise) in rows.items():
-        if name not in answer:
-            return failed(f"{name} is missing")
-        try:
-            verdict = compare(read(answer[name]), right, mistakes, otherwise)
-        except WrongKind as error:
-            return failed(f"{name}: {error}")
-        if not verdict:
-            return failed(f"{name}: {verdict.reason}")
     return PASSED
 
 

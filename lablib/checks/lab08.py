@@ -11,6 +11,7 @@ from typing import Any
 from lablib.checks import lab08_functions as functions
 from lablib.checks.answers import WrongKind, items, number, text, whole_number, whole_numbers
 from lablib.checks.lab08_rows import FLIPPED, HOOKS, MEMORY, SETTINGS, SLOWER, Row
+from lablib.checks.tables import judge_rows
 from lablib.checks.verdict import PASSED, Verdict, check, compare, failed
 from lablib.sim.plan import Plan
 from lablib.trace import Kind, Span, Trace
@@ -62,7 +63,7 @@ def first_look(answer: Any, trace: Trace) -> Verdict:
             "add layers up until the cap is reached",
         ),
     }
-    return _dict(answer, rows, whole_number)
+    return judge_rows(answer, rows, whole_number)
 
 
 @check(wants="a list of lists of layers, the bucket that leaves first comes first")
@@ -111,7 +112,7 @@ def assignment(answer: Any, trace: Trace, layers: Sequence[tuple[str, float]]) -
 @check(wants="a dict with a number for each of the three moments")
 def hooks(answer: Any, measured: Mapping[str, float]) -> Verdict:
     """Judge what rank 0 sees of gradients 1 and 2, accumulated twice, then averaged over two ranks."""
-    return _dict(answer, {name: (measured[name], *HOOKS[name]) for name in HOOKS}, number)
+    return judge_rows(answer, {name: (measured[name], *HOOKS[name]) for name in HOOKS}, number)
 
 
 @check(wants='one of the letters "a", "b", "c"')
@@ -138,7 +139,7 @@ def settings(answer: Any, traces: Mapping[str, Trace]) -> Verdict:
         )
         for name, mistakes in SETTINGS.items()
     }
-    return _dict(answer, rows, whole_numbers)
+    return judge_rows(answer, rows, whole_numbers)
 
 
 @check(wants="a whole number, an iteration")
@@ -170,7 +171,7 @@ def backward_ms(answer: Any, trace: Trace) -> Verdict:
     )
     computing = first / 2  # and the link as long
     nothing_left = "computing alone takes that long, and the last bucket is full only when computing is over"
-    return _dict(
+    return judge_rows(
         answer,
         {
             "iteration 0": (
@@ -242,27 +243,12 @@ def coefficient(answer: Callable[..., Any]) -> Verdict:
 def memory(answer: Any, measured: Mapping[str, Sequence[float]]) -> Verdict:
     """Judge the memory of gradients and buckets together, in multiples of the gradients, around zero_grad."""
     rows: dict[str, Row] = {name: (tuple(measured[name]), *MEMORY[name]) for name in MEMORY}
-    return _dict(answer, rows, lambda given: tuple(number(item) for item in items(given, 2)))
+    return judge_rows(answer, rows, lambda given: tuple(number(item) for item in items(given, 2)))
 
 
 def _buckets(trace: Trace, iteration: int) -> list[Span]:
     """Return rank 0's buckets of an iteration in the order of their index."""
     return sorted(trace.only(Kind.BUCKET, rank=0, iteration=iteration), key=lambda span: span.bucket or 0)
-
-
-def _dict(answer: Any, rows: Mapping[str, Row], read: Callable[[Any], Any]) -> Verdict:
-    if not isinstance(answer, Mapping):
-        raise WrongKind("got no dict")
-    for name, (right, mistakes, otherwise) in rows.items():
-        if name not in answer:
-            return failed(f"{name} is missing")
-        try:
-            given = read(answer[name])
-        except WrongKind as error:
-            return failed(f"{name}: {error}")
-        if not (verdict := compare(given, right, mistakes, otherwise)):
-            return failed(f"{name}: {verdict.reason}")
-    return PASSED
 
 
 def _letter(answer: Any, right: str, mistakes: Mapping[object, str]) -> Verdict:

@@ -143,7 +143,7 @@ def test_what_is_left_open_is_not_attempted(verdict):
         (same("weights after DDP", False), "gives rank 0's weights to everyone"),
         (same("momentum after DDP", True), "none of DDP's business"),
         (same("gradient of the bias", True), "the bias was frozen then"),
-        (same("gradient of the bias", 1), "True or False is wanted"),
+        (same("gradient of the bias", 1), "write True or False"),
         (lab04.copies({"weights before DDP": False}, SAME), "weights after DDP is missing"),
         (lab04.bug_line(2), "how DDP is built on a CPU"),
         (lab04.bug_line(3), "the same parameters"),
