@@ -6,6 +6,8 @@ from lablib.views.frame import Badge, summary
 from lablib.views.gradients import gradients
 from lablib.views.hosts import hosts
 from lablib.views.memory import memory
+from lablib.views.memory_bars import memory_bars
+from lablib.views.memory_bars_told import MemoryBars
 from lablib.views.moved import moved
 from lablib.views.overlap import overlap
 from lablib.views.places import RankPlace
@@ -14,12 +16,14 @@ from lablib.views.timeline import timeline
 
 __all__ = [
     "Badge",
+    "MemoryBars",
     "RankPlace",
     "buckets",
     "distances",
     "gradients",
     "hosts",
     "memory",
+    "memory_bars",
     "moved",
     "overlap",
     "shards",

@@ -31,7 +31,7 @@ _FEW_ROWS = 4  # up to here the modules have words below each row
 _WORDS_PX = 22.0
 _GAP_PX = 10.0
 _LETTER_PX = 7.0
-_OFF_SCALE = 2.5  # a limit so many times higher than the rest would make it flat: it is told in words
+OFF_SCALE = 2.5  # a limit so many times higher than the rest would make it flat: it is told in words
 _ORDER = [list(Category).index(one) for one in CATEGORIES]
 
 
@@ -126,7 +126,7 @@ def layout_of(samples: Iterable[MemorySample], *, limit: int | None = None, othe
     tables = {rank: np.array([one.nbytes for one in some], np.int64)[:, _ORDER] for rank, some in by_rank.items()}
     seen = [one.reserved or 0 for some in by_rank.values() for one in some]
     highest = float(max(1, *(int(table.sum(axis=1).max()) for table in tables.values()), *seen, *others))
-    shows_limit = limit is not None and limit <= _OFF_SCALE * highest
+    shows_limit = limit is not None and limit <= OFF_SCALE * highest
     if shows_limit and limit is not None:
         highest = max(highest, limit)
     below = _GAP_PX + (_WORDS_PX if len(by_rank) <= _FEW_ROWS else 0)
@@ -137,7 +137,7 @@ def layout_of(samples: Iterable[MemorySample], *, limit: int | None = None, othe
         top += _WORDS_PX
         rows.append(_row(rank, some, tables[rank], zero_ns, end, top, top + tall))
         top += tall + below
-    ticks = _ticks(highest, 2 if tall < 130 else 4)
+    ticks = round_ticks(highest, 2 if tall < 130 else 4)
     return Layout(tuple(rows), unit_px, highest, ticks, top, end, zero_ns, shows_limit, below > _WORDS_PX)
 
 
@@ -178,7 +178,7 @@ def stretches(names: Sequence[str], ends: NDArray[np.float64]) -> Iterator[Stret
             yield Stretch(name, float(ends[first]), float(ends[place]))
 
 
-def _ticks(highest: float, most: int) -> tuple[float, ...]:
+def round_ticks(highest: float, most: int) -> tuple[float, ...]:
     """Return round numbers of bytes up to the highest."""
     unit = 1024.0 ** max(0, int(math.log(highest, 1024)))
     share = highest / unit / most

@@ -17,7 +17,7 @@ def amount(nbytes: float) -> str:
     for unit, factor in _UNITS:
         if size >= factor:
             value = nbytes / factor
-            return f"{value:,.{2 if size < 10 * factor else 1 if size < 100 * factor else 0}f} {unit}"
+            return f"{value:,.{2 if size < 9.995 * factor else 1 if size < 99.95 * factor else 0}f} {unit}"
     return f"{nbytes:,.0f} B"
 
 
