@@ -77,6 +77,7 @@ def sketch(
         raise UsageError(f"limit_bytes={limit_bytes}: a device has more than 0 bytes")
     shown = sorted({sample.rank for sample in samples})
     layout = layout_of(samples, limit=limit_bytes, others=totals(predicted, shown))
+    timed = run.truth != "simulated"
     drawn = [sample for row in layout.rows for sample in row.samples]
     ticks = [(float(layout.y(row, at)), row.rank, at) for row in layout.rows for at in layout.ticks]
     return Sketch(
@@ -94,7 +95,7 @@ def sketch(
             *memory_marks.prediction(predicted, layout, colours),
             memory_marks.limit_line(layout, limit_bytes, colours),
             memory_marks.peaks(layout, colours),
-            memory_areas.hover(layout),
+            memory_areas.hover(layout, timed=timed),
             *({**one, "showlegend": False} for one in memory_marks.words(layout, limit_bytes, colours).traces()),
         ],
         layout={
@@ -102,10 +103,9 @@ def sketch(
             "hoverdistance": 60,
             "xaxis": {
                 "range": [0.0, layout.end],
-                "title": {
-                    "text": f"milliseconds since the first sample{memory_marks.above(layout, limit_bytes, colours)}"
-                },
-                "ticks": "outside",
+                "title": {"text": f"{_clock(run)}{memory_marks.above(layout, limit_bytes, colours)}"},
+                "ticks": "outside" if timed else "",
+                "showticklabels": timed,
                 "showgrid": False,
                 "zeroline": False,
                 "automargin": True,
@@ -136,6 +136,12 @@ def sketch(
         height_px=round(layout.height) + 100 + _FOOT_PX,
         theme=colours.name,
     )
+
+
+def _clock(run: Trace) -> str:
+    if run.truth == "simulated":
+        return "changes in their order: how long each takes is not predicted"
+    return "milliseconds since the first sample: watching memory makes steps slower"
 
 
 def _chosen(run: Trace, iteration: int | None, ranks: Iterable[int] | None) -> list[MemorySample]:

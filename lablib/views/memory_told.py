@@ -43,13 +43,14 @@ def _compared(peaks: Mapping[int, MemorySample], last: Mapping[int, MemorySample
     """Return what was predicted, and how far it is from that: peaks with peaks, a closed form with the end."""
     told: dict[str, list[int]] = {}
     if isinstance(predicted, Trace):
-        foreseen: dict[int, int] = {}
+        foreseen: dict[int, MemorySample] = {}
         for sample in predicted.memory:
-            foreseen[sample.rank] = max(foreseen.get(sample.rank, 0), sample.total)
-        for rank, peak in peaks.items():
-            if rank in foreseen:
-                words = f"predicted peak {amount(foreseen[rank])}, this is {change(peak.total - foreseen[rank])}"
-                told.setdefault(words, []).append(rank)
+            foreseen[sample.rank] = max(foreseen.get(sample.rank, sample), sample, key=lambda one: one.total)
+        for rank in peaks.keys() & foreseen.keys():
+            found, wanted = (dict(zip(Category, one[rank].nbytes, strict=True)) for one in (peaks, foreseen))
+            by = peaks[rank].total - foreseen[rank].total
+            words = f"predicted peak {amount(foreseen[rank].total)}, this is {change(by)}"
+            told.setdefault(f"{words} ({differences(found, wanted)})", []).append(rank)
     else:
         for rank, closed in by_rank(predicted, [*last]).items():
             found = {one: last[rank][one] for one in closed}

@@ -65,11 +65,12 @@ def against(nbytes: int, limit: int) -> str:
     return f"{amount(limit - nbytes)} below the limit of {amount(limit)}"
 
 
-def hover(sample: MemorySample, category: Category, zero_ns: int) -> str:
-    """Return what one category is at a moment, and where in the step that is."""
+def hover(sample: MemorySample, category: Category, zero_ns: int | None) -> str:
+    """Return what one category is at a moment since `zero_ns`, or in an order without a clock, and where in the step."""
     size, total = sample[category], sample.total
     iteration = "" if sample.iteration is None else f", iteration {sample.iteration}"
+    since = "" if zero_ns is None else f", from {(sample.time_ns - zero_ns) / 1e6:.2f} ms on"
     return (
         f"<b>{category}: {amount(size)}</b> ({size:,} B), {100 * size / total:.0f} % of {amount(total)}<br>"
-        f"rank {sample.rank}{iteration}, from {(sample.time_ns - zero_ns) / 1e6:.2f} ms on<br>{moment(sample)}"
+        f"rank {sample.rank}{iteration}{since}<br>{moment(sample)}"
     )

@@ -160,7 +160,16 @@ def test_a_predicted_trace_is_laid_over_the_same_phases():
         mine = [one for one in run.memory if one.rank == rank]
         assert piece[::2, 0] == pytest.approx([one.time_ns / 1e6 for one in mine])
         assert (zeros[rank] - piece[::2, 1]) / unit == pytest.approx([one.total for one in mine])
-    assert "predicted peak 12.0 MiB, this is the same" in summary(fig)
+    assert "predicted peak 12.0 MiB, this is the same (every category to the byte)" in summary(fig)
+    other = memory(memory_trace(1, other=5), predicted=predicted)
+    assert "predicted peak 12.0 MiB, this is 5 B more (other 5 B more)" in summary(other)
+
+
+def test_a_simulation_has_an_order_and_no_clock():
+    fig, real = memory(memory_trace(1, truth="simulated")), memory(memory_trace(1))
+    assert (fig.layout.xaxis.showticklabels, real.layout.xaxis.showticklabels) == (False, True)
+    assert "how long each takes is not predicted" in fig.layout.xaxis.title.text
+    assert not any(" ms on" in text for text in part(fig, "hover").hovertext)
 
 
 def test_a_prediction_of_one_iteration_is_laid_over_the_last():
