@@ -89,6 +89,12 @@ class Sliced(nn.Module):
         """Take the vector's memory; parameters, and what autograd saved of them, keep looking at the empty place."""
         self.flat.untyped_storage().resize_(0)
 
+    def whole(self) -> torch.Tensor:
+        """Return all trained parameters as one new vector, for looking at; every rank must call it."""
+        slices = [torch.empty_like(self.mine) for _ in range(self.n)]
+        dist.all_gather(slices, self.mine.detach())
+        return torch.cat(slices).detach()[: sum(parameter.numel() for parameter in self.trained)]
+
 
 class Stage1AllReduce(Sliced):
     """Keep the optimizer's state of one slice only; average gradients first, as data parallel training does."""
