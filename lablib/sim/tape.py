@@ -208,9 +208,13 @@ class Tape:
         return self.add(module, [x], f"{module} out", self.numel(x), saves=[x], stats_nbytes=stats, parameters=names)
 
     def done(self, output: str) -> Activations:
-        """End with the mean squared error against targets, after which the copies of autocast are dropped."""
+        """End with the mean squared error against targets, after which the copies of autocast are dropped.
+
+        The error is one number in the memory of as many as there are outputs: torch takes the mean in place.
+        """
         self.segment = ""
         self.tensor("targets", self.numel(output))
+        held = ["input", "targets", output, *self.casts]
         output = self.cast(LOSS, output, self.element)
-        self.add(LOSS, [output], LOSS, 1, saves=[output, "targets"], holds=["input", "targets", *self.casts])
+        self.add(LOSS, [output], LOSS, self.numel(output), saves=[output, "targets"], holds=held)
         return Activations(tuple(self.ops), dict(self.nbytes_of), dict(self.source))

@@ -1,0 +1,187 @@
+"""What is in the ranks' memory during one training step, predicted: forward, backward, optimizer, ``zero_grad``.
+
+The step is that of `lablib.training.memory_models.train_step`; ZeRO by hand adds a ``reduce`` after backward.
+
+Sources: `lablib.sim.memory_walk`; torch/optim/adam.py and adagrad.py (``_single_tensor_…``, ``_multi_tensor_…``);
+`lablib.parallel.zero`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from lablib.errors import UsageError
+from lablib.sim.dtypes import dtype_named
+from lablib.sim.memory import layout, states
+from lablib.sim.memory_walk import TICK_NS, Held, Walk
+from lablib.sim.sharding import Parameter
+from lablib.sim.tape import LOSS, Activations, Op
+from lablib.trace.memory import Category
+from lablib.trace.spans import Kind, Span, Trace
+
+
+def simulate(
+    parameters: Iterable[Parameter],
+    activations: Activations,
+    *,
+    stage: str,
+    world_size: int,
+    optimizer: str = "adam",
+    dtype: str = "float32",
+    master_weights: bool = False,
+    ranks_per_node: int | None = None,
+    foreach: bool = False,
+    iteration: int = 1,
+) -> Trace:
+    """Predict one training step; ``lablib.analysis.memory.peak`` of it is the predicted peak.
+
+    Args:
+        parameters, stage, world_size, optimizer, dtype, master_weights, ranks_per_node: as of
+            `lablib.sim.memory.states`. With master weights the step makes a float32 copy of the gradients.
+        activations: of `lablib.sim.activations`, for the same model and number type.
+        foreach: whether the optimizer works on all tensors at once, as it does by default on a GPU, so that its
+            temporary tensors are as large as all parameters together; on a CPU it takes one after the other.
+        iteration: in iteration 0 the optimizer has no state before its own step; later ones are all alike.
+
+    Returns:
+        a simulated trace: samples of every rank, and spans of forward, backward and optimizer. Only the order of its
+        times means something.
+
+    Raises:
+        UsageError: as of `states`, or the activations are of another model.
+    """
+    listed = list(parameters)
+    unknown = {name for op in activations.ops for name in op.parameters} - {one.name for one in listed}
+    if unknown:
+        raise UsageError(
+            f"the activations need a parameter {min(unknown)}, which is not given: take one model for both"
+        )
+    spans: list[Span] = []
+    samples = []
+    for rank in range(world_size):
+        kept = states(
+            listed,
+            stage=stage,
+            world_size=world_size,
+            rank=rank,
+            optimizer=optimizer,
+            dtype=dtype,
+            master_weights=master_weights,
+            ranks_per_node=ranks_per_node,
+        )
+        shape = layout(listed, stage=stage, world_size=world_size, rank=rank, ranks_per_node=ranks_per_node)
+        element = dtype_named(dtype).nbytes
+        held = Held(rank, iteration)
+        walk = _WALKS.get(stage, Walk)(
+            held, activations, {one.name: element * one.numel for one in listed if one.trainable}, element=element
+        )
+        held.make("parameters", Category.PARAMETERS, kept[Category.PARAMETERS])
+        held.make("buckets", Category.COMMUNICATION, kept[Category.COMMUNICATION])
+        masters = 4 * sum(shape.updated) if master_weights else 0
+        held.make("masters", Category.OPTIMIZER, masters)
+        state = kept[Category.OPTIMIZER] - masters
+        if iteration:
+            held.make("state", Category.OPTIMIZER, state)
+        walk.shard = element * sum(shape.updated)
+        walk.whole = walk.shard * world_size
+        walk.begin()
+        walk.forward()
+        walk.backward()
+        held.phase = ""
+        walk.reduce()
+        held.phase = "optimizer"
+        if master_weights:
+            held.make("master gradients", Category.TEMPORARY, masters)
+        if not iteration:
+            held.make("state", Category.OPTIMIZER, state)
+            held.sample()
+        step(held, shape.updated, optimizer=optimizer, element=4 if master_weights else element, foreach=foreach)
+        held.dropped("master gradients")
+        held.phase = ""
+        held.dropped("gradient")
+        held.dropped(LOSS)
+        held.sample()
+        spans += [_span(held, kind) for kind in (Kind.FORWARD, Kind.BACKWARD, Kind.OPTIMIZER)]
+        samples += held.samples
+    return Trace.of_spans(spans, world_size=world_size, truth="simulated", memory=samples)
+
+
+def step(held: Held, updated: tuple[int, ...], *, optimizer: str, element: int, foreach: bool) -> None:
+    """Make what an optimizer makes while it updates tensors of so many numbers: square roots, to divide by."""
+    held.sample()
+    if optimizer in ("adam", "adamw", "adagrad"):
+        again = (optimizer == "adagrad") == foreach  # whether what it divides by is another tensor than the root
+        last = ""
+        for place, numel in enumerate((sum(updated),) if foreach else updated):
+            root = f"root {place}"
+            held.make(root, Category.TEMPORARY, element * numel)
+            held.sample()
+            if again:
+                held.make(f"corrected {place}", Category.TEMPORARY, element * numel)
+                held.sample()
+                held.drop(root)
+                root = f"corrected {place}"
+            if last:  # a variable held it until here
+                held.drop(last)
+            last = root
+        if last:
+            held.drop(last)
+    held.sample()
+
+
+class _BucketView(Walk):
+    """Copy each gradient into its bucket, where it lives on."""
+
+    def begin(self) -> None:
+        self.held.make("bucket views", Category.GRADIENTS, sum(self.gradients.values()))
+
+    def ready(self, parameter: str, gradient: str) -> None:
+        self.held.drop(gradient)
+
+
+class _Zero1(Walk):
+    """Join all gradients in one vector."""
+
+    def reduce(self) -> None:
+        self.held.make("gradient vector", Category.COMMUNICATION, self.whole)
+        self.held.sample()
+        self.held.dropped("gradient of ")
+        self.held.turn("gradient vector", Category.GRADIENTS)
+        self.held.sample()
+
+
+class _Zero2(Walk):
+    """Keep one slice of that vector."""
+
+    def reduce(self) -> None:
+        self.held.make("gradient slice", Category.COMMUNICATION, self.shard)
+        self.held.make("gradient vector", Category.COMMUNICATION, self.whole)
+        self.held.sample()
+        self.held.drop("gradient vector")
+        self.held.dropped("gradient of ")
+        self.held.turn("gradient slice", Category.GRADIENTS)
+        self.held.sample()
+
+
+class _Zero3(_Zero2):
+    """Have all parameters during forward, and during backward."""
+
+    def before(self, op: Op) -> None:
+        if op.module == LOSS and "gathered" in self.held:
+            self.held.drop("gathered")
+        if op.module != LOSS and "gathered" not in self.held:
+            self.held.make("gathered", Category.PARAMETERS, self.whole)
+            self.held.sample()
+
+    def reduce(self) -> None:
+        super().reduce()
+        self.held.drop("gathered")
+        self.held.sample()
+
+
+_WALKS: dict[str, type[Walk]] = {"ddp_bucket_view": _BucketView, "zero1": _Zero1, "zero2": _Zero2, "zero3": _Zero3}
+
+
+def _span(held: Held, kind: Kind) -> Span:
+    times = [sample.time_ns for sample in held.samples if sample.phase == kind]
+    return Span(held.rank, str(kind), kind, times[0], times[-1] + TICK_NS, iteration=held.iteration)
