@@ -8,7 +8,7 @@ Sources: `lablib.sim.memory_walk`; torch/optim/adam.py and adagrad.py (``_single
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from lablib.errors import UsageError
 from lablib.sim.dtypes import dtype_named
@@ -32,6 +32,7 @@ def simulate(
     ranks_per_node: int | None = None,
     foreach: bool = False,
     iteration: int = 1,
+    ranks: Sequence[int] | None = None,
 ) -> Trace:
     """Predict one training step; ``lablib.analysis.memory.peak`` of it is the predicted peak.
 
@@ -42,6 +43,7 @@ def simulate(
         foreach: whether the optimizer works on all tensors at once, as it does by default on a GPU, so that its
             temporary tensors are as large as all parameters together; on a CPU it takes one after the other.
         iteration: in iteration 0 the optimizer has no state before its own step; later ones are all alike.
+        ranks: predict these only; None predicts all.
 
     Returns:
         a simulated trace: samples of every rank, and spans of forward, backward and optimizer. Only the order of its
@@ -58,7 +60,7 @@ def simulate(
         )
     spans: list[Span] = []
     samples = []
-    for rank in range(world_size):
+    for rank in range(world_size) if ranks is None else ranks:
         kept = states(
             listed,
             stage=stage,
