@@ -27,6 +27,7 @@ def memory(
     ranks: Iterable[int] | None = None,
     predicted: Predicted | None = None,
     limit_bytes: int | None = None,
+    timed: bool | None = None,
     badge: Badge | None = None,
     title: str | None = None,
     theme: str | None = None,
@@ -40,6 +41,8 @@ def memory(
         predicted: what should be there, as an outline: a trace, whose total is laid over the same phases of the same
             iteration or, where it has only one, of the last; or bytes by category, for all ranks or by rank.
         limit_bytes: what a device has; a limit far above everything is told in words only.
+        timed: whether x is time; otherwise all changes are as wide, so that short ones can be seen. Left out, it is
+            time where the trace is not simulated.
         badge: how true it is; left out, what the trace says of itself.
         title: what it shows; left out, the iteration.
         theme: ``light`` or ``dark``; see `frame.chosen_theme`.
@@ -53,6 +56,7 @@ def memory(
         ranks=ranks,
         predicted=predicted,
         limit_bytes=limit_bytes,
+        timed=timed,
         badge=badge,
         title=title,
         theme=theme,
@@ -66,6 +70,7 @@ def sketch(
     ranks: Iterable[int] | None = None,
     predicted: Predicted | None = None,
     limit_bytes: int | None = None,
+    timed: bool | None = None,
     badge: Badge | None = None,
     title: str | None = None,
     theme: str | None = None,
@@ -75,9 +80,9 @@ def sketch(
     samples = _chosen(run, iteration, ranks)
     if limit_bytes is not None and limit_bytes <= 0:
         raise UsageError(f"limit_bytes={limit_bytes}: a device has more than 0 bytes")
+    timed = run.truth != "simulated" if timed is None else timed
     shown = sorted({sample.rank for sample in samples})
-    layout = layout_of(samples, limit=limit_bytes, others=totals(predicted, shown))
-    timed = run.truth != "simulated"
+    layout = layout_of(samples, timed=timed, limit=limit_bytes, others=totals(predicted, shown))
     drawn = [sample for row in layout.rows for sample in row.samples]
     ticks = [(float(layout.y(row, at)), row.rank, at) for row in layout.rows for at in layout.ticks]
     return Sketch(
@@ -95,7 +100,7 @@ def sketch(
             *memory_marks.prediction(predicted, layout, colours),
             memory_marks.limit_line(layout, limit_bytes, colours),
             memory_marks.peaks(layout, colours),
-            memory_areas.hover(layout, timed=timed),
+            memory_areas.hover(layout),
             *({**one, "showlegend": False} for one in memory_marks.words(layout, limit_bytes, colours).traces()),
         ],
         layout={
@@ -103,7 +108,7 @@ def sketch(
             "hoverdistance": 60,
             "xaxis": {
                 "range": [0.0, layout.end],
-                "title": {"text": f"{_clock(run)}{memory_marks.above(layout, limit_bytes, colours)}"},
+                "title": {"text": f"{_clock(timed)}{memory_marks.above(layout, limit_bytes, colours)}"},
                 "ticks": "outside" if timed else "",
                 "showticklabels": timed,
                 "showgrid": False,
@@ -138,10 +143,10 @@ def sketch(
     )
 
 
-def _clock(run: Trace) -> str:
-    if run.truth == "simulated":
-        return "changes in their order: how long each takes is not predicted"
-    return "milliseconds since the first sample: watching memory makes steps slower"
+def _clock(timed: bool) -> str:
+    if timed:
+        return "milliseconds since the first sample: watching memory makes steps slower"
+    return "changes, one after the other: how long each takes is not shown"
 
 
 def _chosen(run: Trace, iteration: int | None, ranks: Iterable[int] | None) -> list[MemorySample]:

@@ -82,7 +82,7 @@ def allocator(layout: Layout, name: str, dash: str, theme: Theme, *, shown: bool
     }
 
 
-def hover(layout: Layout, *, timed: bool) -> dict[str, Any]:
+def hover(layout: Layout) -> dict[str, Any]:
     """Return a point that nobody sees in the middle of each step of each category, with all that is known of it."""
     held = sum(np.count_nonzero(np.diff(row.levels)) for row in layout.rows)
     stride = -(-held // _MOST_HOVERS) or 1
@@ -94,7 +94,7 @@ def hover(layout: Layout, *, timed: bool) -> dict[str, Any]:
             for number in np.flatnonzero(np.diff(levels)).tolist():
                 xs.append((row.x[place] + row.x[place + 1]) / 2)
                 ys.append(row.bottom - (levels[number] + levels[number + 1]) / 2 * layout.unit_px)
-                texts.append(memory_words.hover(sample, names[number], layout.zero_ns if timed else None))
+                texts.append(memory_words.hover(sample, names[number], layout.zero_ns))
     return {
         "type": "scatter",
         "mode": "markers",

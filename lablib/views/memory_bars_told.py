@@ -86,7 +86,7 @@ def summary(rows: Sequence[MemoryBars], *, chosen: str | None, limit: int | None
         if len(rows) == 1:
             parts.append(against(next(iter(most.values())), limit))
         else:
-            parts.append(f"over the limit of {amount(limit)}: {', '.join(over) or 'none'}")
+            parts.append(f"over the limit of {amount(limit)}: {' / '.join(over) or 'none'}")
     return "; ".join(parts)
 
 

@@ -74,10 +74,10 @@ def _steps(samples: Sequence[MemorySample], row: Row, layout: Layout) -> tuple[A
 
 
 def _anchors(samples: Sequence[MemorySample], row: Row) -> tuple[dict[float, float], float]:
-    """Return moments of the prediction with where they lie in milliseconds, and where it ends.
+    """Return moments of the prediction with where they lie in the picture, and where it ends.
 
-    The moments are those at which an iteration and its phases begin and the last sample comes. A prediction of one
-    iteration is laid over the last that was measured.
+    The moments are those at which an iteration, its phases and their modules begin, and that of the last sample. A
+    prediction of one iteration is laid over the last that was measured.
     """
     last = row.samples[-1].iteration
     single = len({one.iteration for one in samples}) == 1
@@ -94,12 +94,17 @@ def _anchors(samples: Sequence[MemorySample], row: Row) -> tuple[dict[float, flo
 
 def _begins(
     samples: Sequence[MemorySample], times: Sequence[float], iteration: int | None
-) -> dict[tuple[int | None, str], float]:
-    """Return when each iteration and each of its phases first begins; all are of one iteration where it is given."""
-    begins: dict[tuple[int | None, str], float] = {}
+) -> dict[tuple[int | None, str, str], float]:
+    """Return when each iteration, phase and module first begins; all are of one iteration where it is given.
+
+    What lies between two phases is a phase, too, called by the one before.
+    """
+    begins: dict[tuple[int | None, str, str], float] = {}
+    before = ""
     for sample, at in zip(samples, times, strict=False):
         number = sample.iteration if iteration is None else iteration
-        begins.setdefault((number, "all"), at)
-        if sample.phase:
-            begins.setdefault((number, sample.phase), at)
+        phase = sample.phase or f"after {before}"
+        before = sample.phase or before
+        for key in ((number, "", ""), (number, phase, ""), (number, phase, sample.module)):
+            begins.setdefault(key, at)
     return begins

@@ -6,7 +6,8 @@ rank 0      forward            backward        optimizer     words of the phases
        0 │████████████████████████████████████│
               0   2   4                                      words of the modules, where there is room
 
-x is in milliseconds since the first sample; y is in pixels and grows downwards, each rank has a row.
+x is in milliseconds since the first sample, or counts the changes; y is in pixels and grows downwards. Each rank has
+a row.
 """
 
 from __future__ import annotations
@@ -87,8 +88,8 @@ class Layout:
         highest: bytes at the top of each row.
         ticks: bytes where a row has a tick.
         height: of all rows.
-        end: right edge in milliseconds.
-        zero_ns: the moment at the left edge.
+        end: right edge.
+        zero_ns: the moment at the left edge; None where x counts changes.
         limit: whether a device's limit is on the scale.
         names: whether there is room for the modules' words.
     """
@@ -99,7 +100,7 @@ class Layout:
     ticks: tuple[float, ...]
     height: float
     end: float
-    zero_ns: int
+    zero_ns: int | None
     limit: bool
     names: bool
 
@@ -108,11 +109,14 @@ class Layout:
         return row.bottom - np.asarray(nbytes, float) * self.unit_px
 
 
-def layout_of(samples: Iterable[MemorySample], *, limit: int | None = None, others: Iterable[int] = ()) -> Layout:
+def layout_of(
+    samples: Iterable[MemorySample], *, timed: bool = True, limit: int | None = None, others: Iterable[int] = ()
+) -> Layout:
     """Lay out samples in order of time.
 
     Args:
         samples: at least one.
+        timed: whether x is time; otherwise each rank's samples stand side by side.
         limit: a device's bytes.
         others: bytes that must be on the scale, such as predicted totals.
     """
@@ -120,9 +124,12 @@ def layout_of(samples: Iterable[MemorySample], *, limit: int | None = None, othe
     for sample in samples:
         by_rank.setdefault(sample.rank, []).append(sample)
     zero_ns = min(some[0].time_ns for some in by_rank.values())
-    last = max(some[-1].time_ns for some in by_rank.values())
-    end = (last - zero_ns) / 1e6 or 1.0
-    end += 0.01 * end
+    clocks = {
+        rank: np.array([(one.time_ns - zero_ns) / 1e6 for one in some]) if timed else np.arange(float(len(some)))
+        for rank, some in by_rank.items()
+    }
+    last = max(float(clock[-1]) for clock in clocks.values())
+    end = 1.01 * (last or 1.0) if timed else last + 1
     tables = {rank: np.array([one.nbytes for one in some], np.int64)[:, _ORDER] for rank, some in by_rank.items()}
     seen = [one.reserved or 0 for some in by_rank.values() for one in some]
     highest = float(max(1, *(int(table.sum(axis=1).max()) for table in tables.values()), *seen, *others))
@@ -135,27 +142,27 @@ def layout_of(samples: Iterable[MemorySample], *, limit: int | None = None, othe
     rows, top = [], 0.0
     for rank, some in sorted(by_rank.items()):
         top += _WORDS_PX
-        rows.append(_row(rank, some, tables[rank], zero_ns, end, top, top + tall))
+        rows.append(_row(rank, some, tables[rank], clocks[rank], end, top, top + tall))
         top += tall + below
     ticks = round_ticks(highest, 2 if tall < 130 else 4)
-    return Layout(tuple(rows), unit_px, highest, ticks, top, end, zero_ns, shows_limit, below > _WORDS_PX)
+    return Layout(
+        tuple(rows), unit_px, highest, ticks, top, end, zero_ns if timed else None, shows_limit, below > _WORDS_PX
+    )
 
 
 def _row(
     rank: int,
     samples: Sequence[MemorySample],
     table: NDArray[np.int64],
-    zero_ns: int,
+    clock: NDArray[np.float64],
     end: float,
     top: float,
     bottom: float,
 ) -> Row:
-    times = np.array([one.time_ns for one in samples], np.int64)
-    chosen = kept(times, table)
+    chosen = kept(clock, table)
     levels = np.zeros((len(chosen), table.shape[1] + 1))
     levels[:, 1:] = np.cumsum(table[chosen], axis=1)
-    x = np.append((times[chosen] - zero_ns) / 1e6, end)
-    ends = np.append((times - zero_ns) / 1e6, end)
+    x, ends = np.append(clock[chosen], end), np.append(clock, end)
     return Row(
         rank,
         tuple(samples[place] for place in chosen),

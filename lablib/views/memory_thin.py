@@ -8,22 +8,22 @@ from numpy.typing import NDArray
 COLUMNS = 800
 
 
-def kept(times_ns: NDArray[np.int64], nbytes: NDArray[np.int64], *, columns: int = COLUMNS) -> NDArray[np.int64]:
+def kept(times: NDArray[np.float64], nbytes: NDArray[np.int64], *, columns: int = COLUMNS) -> NDArray[np.int64]:
     """Return which samples to draw, as sorted indices.
 
     Time is cut into columns, about one a pixel. Of each column stay the first and the last sample, and those where the
     total and each category is highest and lowest.
 
     Args:
-        times_ns: when each sample begins, in order.
+        times: when each sample begins, in order.
         nbytes: bytes by sample and category.
         columns: how many columns; as many samples or fewer all stay.
     """
-    count = len(times_ns)
+    count = len(times)
     if count <= columns:
         return np.arange(count)
-    since = times_ns - times_ns[0]
-    column = np.minimum(since * columns // max(1, int(since[-1])), columns - 1)
+    since = times - times[0]
+    column = np.minimum((since / (since[-1] or 1.0) * columns).astype(np.int64), columns - 1)
     chosen = [_ends(column)]
     for values in (*nbytes.T, nbytes.sum(axis=1)):
         order = np.lexsort((values, column))

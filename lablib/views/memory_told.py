@@ -26,7 +26,7 @@ def summary(
     for some in alike.values():
         peak = peaks[some[0]]
         parts.append(
-            f"{ranks(some)}: peak {amount(peak.total)} in {moment(peak)}: "
+            f"{ranks(some)}: peak {amount(peak.total)} {moment(peak)}: "
             f"{listed(dict(zip(Category, peak.nbytes, strict=True)))}"
         )
     most = {one: max(sample[one] for sample in samples) for one in _NEVER_HIDDEN}

@@ -27,13 +27,12 @@ def change(nbytes: float) -> str:
 
 
 def moment(sample: MemorySample) -> str:
-    """Return where in the step it was: ``backward of layer3``."""
+    """Return where in the step it was: ``in backward of layer3``, ``between the phases``."""
+    module = escape(sample.module, quote=False)
     if not sample.phase:
-        return "outside of forward, backward and the optimizer's step" + (
-            f", in {escape(sample.module, quote=False)}" if sample.module else ""
-        )
+        return f"between the phases, in {module}" if module else "between the phases"
     where = {"optimizer": "the optimizer's step"}.get(sample.phase, sample.phase)
-    return f"{where} of {escape(sample.module, quote=False)}" if sample.module else where
+    return f"in {where} of {module}" if module else f"in {where}"
 
 
 def listed(nbytes: Mapping[Category, int]) -> str:
@@ -66,7 +65,7 @@ def against(nbytes: int, limit: int) -> str:
 
 
 def hover(sample: MemorySample, category: Category, zero_ns: int | None) -> str:
-    """Return what one category is at a moment since `zero_ns`, or in an order without a clock, and where in the step."""
+    """Return what one category is, and where in the step; when, where there is a clock that begins at `zero_ns`."""
     size, total = sample[category], sample.total
     iteration = "" if sample.iteration is None else f", iteration {sample.iteration}"
     since = "" if zero_ns is None else f", from {(sample.time_ns - zero_ns) / 1e6:.2f} ms on"

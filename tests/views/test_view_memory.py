@@ -165,11 +165,18 @@ def test_a_predicted_trace_is_laid_over_the_same_phases():
     assert "predicted peak 12.0 MiB, this is 5 B more (other 5 B more)" in summary(other)
 
 
-def test_a_simulation_has_an_order_and_no_clock():
-    fig, real = memory(memory_trace(1, truth="simulated")), memory(memory_trace(1))
+@pytest.mark.parametrize(("truth", "timed"), [("simulated", None), ("real", False)])
+def test_all_changes_are_as_wide_where_there_is_no_clock(truth, timed):
+    trace = memory_trace(2, truth=truth, late_ns=300_000)
+    fig, real = memory(trace, timed=timed), memory(memory_trace(1))
     assert (fig.layout.xaxis.showticklabels, real.layout.xaxis.showticklabels) == (False, True)
-    assert "how long each takes is not predicted" in fig.layout.xaxis.title.text
+    assert "how long each takes is not shown" in fig.layout.xaxis.title.text
     assert not any(" ms on" in text for text in part(fig, "hover").hovertext)
+    found = drawn(fig, Category.ACTIVATIONS)
+    for rank in range(2):
+        mine = [one[Category.ACTIVATIONS] for one in trace.memory if one.rank == rank]
+        assert [at for at, _ in found[rank]] == list(range(len(mine)))
+        assert [nbytes for _, nbytes in found[rank]] == pytest.approx(mine, abs=2)
 
 
 def test_a_prediction_of_one_iteration_is_laid_over_the_last():
@@ -193,7 +200,7 @@ def test_hover_tells_category_bytes_share_phase_and_module():
     hover = part(fig, "hover")
     assert (
         "<b>activations: 4.00 MiB</b> (4,194,304 B), 57 % of 7.00 MiB<br>"
-        "rank 0, iteration 0, from 3.00 ms on<br>forward of layer1"
+        "rank 0, iteration 0, from 3.00 ms on<br>in forward of layer1"
     ) in hover.hovertext
     held = sum(nbytes > 0 for one in memory_trace(1).memory for nbytes in one.nbytes)
     assert len(hover.hovertext) == len(hover.x) == held
@@ -227,8 +234,8 @@ def test_many_samples_become_few_and_no_extreme_of_a_column_is_lost(samples):
     )
     fig = memory(trace)
     zeros, unit = rows(fig)
-    column = np.arange(samples) * 800 // (samples - 1)
-    column[-1] = 799
+    since = np.arange(samples) * 1000 / 1e6
+    column = np.minimum((since / since[-1] * 800).astype(int), 799)
     starts = np.flatnonzero(np.diff(column, prepend=-1))
     for number, category in enumerate(Category):
         steps = np.array(drawn(fig, category)[0])

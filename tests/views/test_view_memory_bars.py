@@ -112,7 +112,7 @@ def test_a_peak_lengthens_the_bar_and_a_limit_cuts_it():
     assert {x for x in part(fig, "limit of the device").x if not np.isnan(x)} == {20 * MIB}
     assert [text for text, *_ in words(fig, "too much")] == ["<b>20.0 MiB</b>", "<b>10.0 MiB</b>, peak 21.0 MiB"]
     assert [text for text, *_ in words(fig, "limit")] == ["limit 20.0 MiB"]
-    assert "over the limit of 20.0 MiB: DDP, ZeRO 1" in summary(fig)
+    assert "over the limit of 20.0 MiB: DDP / ZeRO 1" in summary(fig)
     far = memory_bars(two, badge=SIMULATED, limit_bytes=80 << 30)
     assert part(far, "limit of the device").x.size == 0
     assert "limit of the device: 80.0 GiB, far above" in far.layout.xaxis.title.text
