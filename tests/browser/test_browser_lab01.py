@@ -120,7 +120,7 @@ def test_the_picture_in_the_readme_is_of_this_explorer(lab01, explorer):
         assert lab01.screenshot("collectives-explorer").stat().st_size < 300_000
 
 
-@pytest.mark.parametrize("world_size", [2, 8])
+@pytest.mark.parametrize("world_size", [pytest.param(2, marks=pytest.mark.soak), 8])
 def test_every_call_can_be_read(explorer, world_size):
     explorer.cell.set_slider("world size", world_size)
     explorer.cell.set_slider("elements", 16)

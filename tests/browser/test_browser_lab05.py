@@ -61,7 +61,7 @@ def test_figures_are_drawn(lab05, theme):
     lab05.screenshots(f"lab05-{theme}")
 
 
-def test_the_explorer_follows_its_controls_and_lays_a_real_run_over(explorer, theme):
+def test_the_explorer_follows_its_controls_and_lays_a_real_run_over(explorer):
     cell, figure = explorer.cell, explorer.figure
     expect(figure).to_contain_text("SIMULATED")
     expect(figure).to_contain_text("epoch 1")
@@ -80,7 +80,7 @@ def test_the_explorer_follows_its_controls_and_lays_a_real_run_over(explorer, th
     expect(explorer.button).to_be_enabled()
     assert explorer.faults == []
     assert figure.get_by_text("3 in 2 batches", exact=True).filter(visible=True).count() == 15
-    cell.screenshot(f"lab05-explorer-real-{theme}")
+    cell.screenshot("lab05-explorer-real")
     cell.set_slider("answers right, %", 50)
     explorer.settle("real · gloo · 5 ranks")
     tick(explorer, "drop_last of the sampler")
@@ -102,7 +102,13 @@ def test_a_mistake_is_told_and_the_last_picture_stays(explorer):
 
 @pytest.mark.parametrize(
     ("samples", "world_size", "batch_size", "epochs"),
-    [(3, 8, 1, 4), (64, 8, 2, 4), (300, 4, 8, 2), (700, 2, 32, 1), (5000, 8, 32, 4), (5000, 1, 1, 1)],
+    [
+        (64, 8, 2, 4),
+        *(
+            pytest.param(*sizes, marks=pytest.mark.soak)
+            for sizes in [(3, 8, 1, 4), (300, 4, 8, 2), (700, 2, 32, 1), (5000, 8, 32, 4), (5000, 1, 1, 1)]
+        ),
+    ],
 )
 def test_every_size_can_be_read(explorer, samples, world_size, batch_size, epochs):
     tick(explorer, "seed + rank on each rank")

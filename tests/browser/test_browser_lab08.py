@@ -77,7 +77,7 @@ def test_settings_of_ddp_are_boxes_to_tick(explorer):
     explorer.settle("iteration 1, 2 buckets")
 
 
-@pytest.mark.parametrize("layers", [1, 25])
+@pytest.mark.parametrize("layers", [pytest.param(1, marks=pytest.mark.soak), 25])
 def test_words_can_be_read_with_few_and_many_buckets(explorer, layers, theme):
     explorer.cell.choose("cap, MiB", "1")
     explorer.cell.set_slider("layers", layers)
