@@ -16,7 +16,7 @@ from lablib.sim.dtypes import dtype_named
 from lablib.sim.sharding import Parameter, chunk, partition, rows_of, units
 from lablib.trace.memory import Category
 
-__all__ = ["OPTIMIZERS", "STAGES", "Layout", "Parameter", "layout", "payload", "states"]
+__all__ = ["OPTIMIZERS", "STAGES", "Layout", "Parameter", "layout", "payload", "shards_of", "states", "unit_shard"]
 
 STAGES = {
     "ddp": "DDP",
@@ -109,7 +109,7 @@ def layout(
         raise UsageError(f"rank={rank!r}: with world_size={world_size} give a number from 0 to {world_size - 1}")
     total = sum(one.numel for one in listed)
     trained = tuple(one.numel for one in listed if one.trainable)
-    shards = _shards(stage, world_size, ranks_per_node)
+    shards = shards_of(stage, world_size, ranks_per_node)
     if stage in ("alone", "ddp_bucket_view"):
         return Layout(total, sum(trained), trained)
     if stage == "ddp":
@@ -151,7 +151,7 @@ def payload(
         UsageError: as `states`.
     """
     listed = _checked(parameters, stage, world_size, ranks_per_node)
-    nbytes, shards = _float(dtype), _shards(stage, world_size, ranks_per_node)
+    nbytes, shards = _float(dtype), shards_of(stage, world_size, ranks_per_node)
     trained = nbytes * sum(one.numel for one in listed if one.trainable)
 
     def once(total: int, ranks: int = world_size) -> int:
@@ -166,12 +166,12 @@ def payload(
     if stage in ("zero1", "zero2", "zero3"):
         whole = nbytes * world_size * chunk(trained // nbytes, world_size)
         return {"reduce_scatter": once(whole), "all_gather": once(whole) * (2 if stage == "zero3" else 1)}
-    gathered = {name: nbytes * shards * _unit_shard(stage, unit, shards) for name, unit in units(listed).items()}
+    gathered = {name: nbytes * shards * unit_shard(stage, unit, shards) for name, unit in units(listed).items()}
     again = 0 if stage == "fsdp1_shard_grad_op" else sum(gathered.values()) - gathered.get("", 0)
     reduced_nbytes = (
         nbytes
         * shards
-        * sum(_unit_shard(stage, [one for one in unit if one.trainable], shards) for unit in units(listed).values())
+        * sum(unit_shard(stage, [one for one in unit if one.trainable], shards) for unit in units(listed).values())
     )
     sent = {"all_gather": once(sum(gathered.values()) + again, shards), "reduce_scatter": once(reduced_nbytes, shards)}
     if shards < world_size:
@@ -179,13 +179,15 @@ def payload(
     return sent
 
 
-def _unit_shard(stage: str, unit: list[Parameter], shards: int) -> int:
+def unit_shard(stage: str, unit: list[Parameter], shards: int) -> int:
+    """Return how many numbers of an FSDP unit a rank holds, with the zeros that make all shards equal."""
     if stage == "fsdp2":
         return sum(chunk(one.shape[0], shards) * prod(one.shape[1:]) for one in unit)
     return chunk(sum(one.numel for one in unit), shards)
 
 
-def _shards(stage: str, world_size: int, ranks_per_node: int | None) -> int:
+def shards_of(stage: str, world_size: int, ranks_per_node: int | None = None) -> int:
+    """Return into how many shards a stage cuts what it shards."""
     if stage == "fsdp1_no_shard":
         return 1
     return ranks_per_node if stage == "fsdp1_hybrid_shard" and ranks_per_node else world_size

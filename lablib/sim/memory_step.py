@@ -12,10 +12,11 @@ from collections.abc import Iterable, Sequence
 
 from lablib.errors import UsageError
 from lablib.sim.dtypes import dtype_named
-from lablib.sim.memory import layout, states
+from lablib.sim.memory import layout, shards_of, states
+from lablib.sim.memory_shares import WALKS
 from lablib.sim.memory_walk import TICK_NS, Held, Walk
 from lablib.sim.sharding import Parameter
-from lablib.sim.tape import LOSS, Activations, Op
+from lablib.sim.tape import LOSS, Activations
 from lablib.trace.memory import Category
 from lablib.trace.spans import Kind, Span, Trace
 
@@ -74,9 +75,8 @@ def simulate(
         shape = layout(listed, stage=stage, world_size=world_size, rank=rank, ranks_per_node=ranks_per_node)
         element = dtype_named(dtype).nbytes
         held = Held(rank, iteration)
-        walk = _WALKS.get(stage, Walk)(
-            held, activations, {one.name: element * one.numel for one in listed if one.trainable}, element=element
-        )
+        shards = shards_of(stage, world_size, ranks_per_node)
+        walk = WALKS.get(stage, Walk)(held, activations, listed, stage=stage, shards=shards, element=element)
         held.make("parameters", Category.PARAMETERS, kept[Category.PARAMETERS])
         held.make("buckets", Category.COMMUNICATION, kept[Category.COMMUNICATION])
         masters = 4 * sum(shape.updated) if master_weights else 0
@@ -84,8 +84,6 @@ def simulate(
         state = kept[Category.OPTIMIZER] - masters
         if iteration:
             held.make("state", Category.OPTIMIZER, state)
-        walk.shard = element * sum(shape.updated)
-        walk.whole = walk.shard * world_size
         walk.begin()
         walk.forward()
         walk.backward()
@@ -129,59 +127,6 @@ def step(held: Held, updated: tuple[int, ...], *, optimizer: str, element: int, 
         if last:
             held.drop(last)
     held.sample()
-
-
-class _BucketView(Walk):
-    """Copy each gradient into its bucket, where it lives on."""
-
-    def begin(self) -> None:
-        self.held.make("bucket views", Category.GRADIENTS, sum(self.gradients.values()))
-
-    def ready(self, parameter: str, gradient: str) -> None:
-        self.held.drop(gradient)
-
-
-class _Zero1(Walk):
-    """Join all gradients in one vector."""
-
-    def reduce(self) -> None:
-        self.held.make("gradient vector", Category.COMMUNICATION, self.whole)
-        self.held.sample()
-        self.held.dropped("gradient of ")
-        self.held.turn("gradient vector", Category.GRADIENTS)
-        self.held.sample()
-
-
-class _Zero2(Walk):
-    """Keep one slice of that vector."""
-
-    def reduce(self) -> None:
-        self.held.make("gradient slice", Category.COMMUNICATION, self.shard)
-        self.held.make("gradient vector", Category.COMMUNICATION, self.whole)
-        self.held.sample()
-        self.held.drop("gradient vector")
-        self.held.dropped("gradient of ")
-        self.held.turn("gradient slice", Category.GRADIENTS)
-        self.held.sample()
-
-
-class _Zero3(_Zero2):
-    """Have all parameters during forward, and during backward."""
-
-    def before(self, op: Op) -> None:
-        if op.module == LOSS and "gathered" in self.held:
-            self.held.drop("gathered")
-        if op.module != LOSS and "gathered" not in self.held:
-            self.held.make("gathered", Category.PARAMETERS, self.whole)
-            self.held.sample()
-
-    def reduce(self) -> None:
-        super().reduce()
-        self.held.drop("gathered")
-        self.held.sample()
-
-
-_WALKS: dict[str, type[Walk]] = {"ddp_bucket_view": _BucketView, "zero1": _Zero1, "zero2": _Zero2, "zero3": _Zero3}
 
 
 def _span(held: Held, kind: Kind) -> Span:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
+from lablib.sim.sharding import Parameter
 from lablib.sim.tape import LOSS, Activations, Op
 from lablib.trace.memory import Category, MemorySample
 
@@ -86,43 +87,63 @@ class Held:
 
 
 class Walk:
-    """Go through forward and backward of one rank.
+    """Go through forward and backward of one rank; ways to share the work say what else happens, and when.
 
     Args:
         held: what the rank holds.
         activations: what forward does.
-        gradients: bytes of each trained parameter's gradient.
+        parameters: of the model.
+        stage: how the work is shared.
+        shards: into how many shards it cuts what it shards.
         element: bytes of a number of the model.
-
-    Attributes:
-        shard: bytes of what the optimizer updates on this rank.
-        whole: bytes of all ranks' shards.
     """
 
-    def __init__(self, held: Held, activations: Activations, gradients: dict[str, int], *, element: int = 4) -> None:
-        self.held, self.tape, self.gradients, self.element = held, activations, gradients, element
+    def __init__(
+        self,
+        held: Held,
+        activations: Activations,
+        parameters: Sequence[Parameter],
+        *,
+        stage: str,
+        shards: int,
+        element: int,
+    ) -> None:
+        self.held, self.tape, self.parameters = held, activations, parameters
+        self.stage, self.shards, self.element = stage, shards, element
+        self.gradients = {one.name: element * one.numel for one in parameters if one.trainable}
         self._size = activations.nbytes_of
-        self._needs = self._that_need_gradients()
+        self.needs = self._that_need_gradients()
         self._pending: dict[str, str] = {}
         self._made = 0
         self._done: set[str] = set()
-        self.shard = self.whole = 0
 
     def begin(self) -> None:
         """Be called before forward."""
 
-    def reduce(self) -> None:
-        """Be called between backward and the optimizer's step."""
+    def enter(self, op: Op) -> None:
+        """Be called before an operation of forward."""
 
-    def before(self, op: Op) -> None:
-        """Be called before an operation, in forward or backward; a way to share the work may gather parameters."""
+    def leave(self, op: Op) -> None:
+        """Be called after an operation of forward."""
 
-    def after(self, op: Op) -> None:
-        """Be called after an operation."""
+    def turn_back(self) -> None:
+        """Be called where backward begins."""
 
-    def ready(self, parameter: str, gradient: str) -> None:
+    def enter_back(self, op: Op) -> None:
+        """Be called before the backward of an operation, and before anything is computed again for it."""
+
+    def leave_back(self, op: Op) -> None:
+        """Be called after the backward of an operation."""
+
+    def ready(self, gradient: str) -> None:
         """Be called with the name of what holds a parameter's gradient; here the parameter keeps it."""
         self.held.turn(gradient, Category.GRADIENTS)
+
+    def end(self) -> None:
+        """Be called where backward ends."""
+
+    def reduce(self) -> None:
+        """Be called between backward and the optimizer's step."""
 
     def forward(self) -> None:
         """Make all activations, and the error."""
@@ -137,21 +158,23 @@ class Walk:
         self._pending[LOSS] = "1.0"  # the error's gradient to itself, which Python holds until backward is over
         self.held.make("1.0", Category.TEMPORARY, self.element)
         self.held.keep("1.0")
+        self.turn_back()
         again: set[str] = set()
         for op in reversed(self.tape.ops):
+            self.enter_back(op)
             if op.segment and op.segment not in again:
                 again.add(op.segment)
                 self._compute_again(op.segment)
-            self.before(op)
             self._back(op)
-            self.after(op)
+            self.leave_back(op)
             if op.segment and op is next(one for one in self.tape.ops if one.segment == op.segment):
                 for name in self.tape.segment_inputs(op.segment):
                     self.held.drop(name)
         self.held.module = ""
         for name in self.gradients.keys() - self._done:
             self._parameter(name)
-            self.ready(name, f"gradient of {name}")
+            self.ready(f"gradient of {name}")
+        self.end()
         self.held.drop("1.0")
         self.held.sample()
 
@@ -179,7 +202,8 @@ class Walk:
             if not again:
                 self.held.phase = "" if op.module == LOSS else "forward"
             self.held.module = "" if op.module == LOSS else op.module
-            self.before(op)
+            if not again:
+                self.enter(op)
             if op.segment and not again and op.segment not in entered:
                 entered.add(op.segment)
                 for name in self.tape.segment_inputs(op.segment):
@@ -195,7 +219,8 @@ class Walk:
             for name in [one for one in made - {LOSS} if final[one] == place]:
                 made.remove(name)
                 self.held.drop(name)
-            self.after(op)
+            if not again:
+                self.leave(op)
             self.held.sample()
 
     def _save(self, op: Op) -> None:
@@ -210,7 +235,7 @@ class Walk:
             return
         held.module = "" if op.module == LOSS else op.module
         new: dict[str, str] = {}
-        for name in dict.fromkeys(name for name in op.reads if name in self._needs):
+        for name in dict.fromkeys(name for name in op.reads if name in self.needs):
             if op.passes and held.nbytes(given[0]) == self._size[name]:
                 held.keep(given[0])
                 new[name] = given[0]
@@ -229,7 +254,7 @@ class Walk:
         for name, gradient in new.items():
             self._pending[name] = self._sum(name, gradient)
         for name in trained:
-            self.ready(name, f"gradient of {name}")
+            self.ready(f"gradient of {name}")
         held.sample()
 
     def _sum(self, name: str, gradient: str) -> str:
