@@ -13,7 +13,7 @@ from lablib.views.frame import LINE_PX
 from lablib.views.memory_rows import Layout
 from lablib.views.palette import CATEGORIES, Theme
 
-_MOST_HOVERS = 6000
+_MOST_HOVERS = 2500  # further ones take longer to make than a hand to find them
 
 
 def keys(held: Iterable[Category]) -> list[dict[str, Any]]:
@@ -86,21 +86,22 @@ def hover(layout: Layout) -> dict[str, Any]:
     """Return a point that nobody sees in the middle of each step of each category, with all that is known of it."""
     held = sum(np.count_nonzero(np.diff(row.levels)) for row in layout.rows)
     stride = -(-held // _MOST_HOVERS) or 1
-    xs, ys, texts = [], [], []
+    xs, ys = [np.empty(0)], [np.empty(0)]
+    texts: list[str] = []
     for row in layout.rows:
-        names = [*CATEGORIES]
-        for place in sorted({*range(0, len(row.samples), stride), row.peak}):
-            sample, levels = row.samples[place], row.levels[place]
-            for number in np.flatnonzero(np.diff(levels)).tolist():
-                xs.append((row.x[place] + row.x[place + 1]) / 2)
-                ys.append(row.bottom - (levels[number] + levels[number + 1]) / 2 * layout.unit_px)
-                texts.append(memory_words.hover(sample, names[number], layout.zero_ns))
+        chosen = np.unique([*range(0, len(row.samples), stride), row.peak])
+        places, numbers = np.nonzero(np.diff(row.levels[chosen]))
+        places = chosen[places]
+        xs.append((row.x[places] + row.x[places + 1]) / 2)
+        ys.append(layout.y(row, (row.levels[places, numbers] + row.levels[places, numbers + 1]) / 2))
+        for place in chosen:
+            texts += memory_words.hovers(row.samples[place], layout.zero_ns)
     return {
         "type": "scatter",
         "mode": "markers",
         "name": "hover",
-        "x": np.array(xs),
-        "y": np.array(ys),
+        "x": np.concatenate(xs),
+        "y": np.concatenate(ys),
         "marker": {"size": 8, "opacity": 0},
         "hovertext": texts,
         "hoverinfo": "text",

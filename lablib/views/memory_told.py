@@ -29,7 +29,8 @@ def summary(
             f"{ranks(some)}: peak {amount(peak.total)} {moment(peak)}: "
             f"{listed(dict(zip(Category, peak.nbytes, strict=True)))}"
         )
-    most = {one: max(sample[one] for sample in samples) for one in _NEVER_HIDDEN}
+    places = {one: list(Category).index(one) for one in _NEVER_HIDDEN}
+    most = {one: max(sample.nbytes[place] for sample in samples) for one, place in places.items()}
     if any(most.values()):
         parts.append("at most " + ", ".join(f"{one} {amount(size)}" for one, size in most.items() if size))
     if limit is not None:

@@ -8,6 +8,7 @@ from html import escape
 from lablib.trace import Category, MemorySample
 from lablib.views.palette import CATEGORIES
 
+_STACKED = [(one.value, list(Category).index(one)) for one in CATEGORIES]
 _UNITS = (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10))
 
 
@@ -64,12 +65,20 @@ def against(nbytes: int, limit: int) -> str:
     return f"{amount(limit - nbytes)} below the limit of {amount(limit)}"
 
 
-def hover(sample: MemorySample, category: Category, zero_ns: int | None) -> str:
-    """Return what one category is, and where in the step; when, where there is a clock that begins at `zero_ns`."""
-    size, total = sample[category], sample.total
+def hovers(sample: MemorySample, zero_ns: int | None) -> list[str]:
+    """Return what each category is that holds something, and where in the step; with a clock from `zero_ns`, when.
+
+    They come in the order in which they are stacked.
+    """
+    total = sample.total
     iteration = "" if sample.iteration is None else f", iteration {sample.iteration}"
     since = "" if zero_ns is None else f", from {(sample.time_ns - zero_ns) / 1e6:.2f} ms on"
-    return (
-        f"<b>{category}: {amount(size)}</b> ({size:,} B), {100 * size / total:.0f} % of {amount(total)}<br>"
-        f"rank {sample.rank}{iteration}{since}<br>{moment(sample)}"
+    share, rest = (
+        100 / (total or 1),
+        f" % of {amount(total)}<br>rank {sample.rank}{iteration}{since}<br>{moment(sample)}",
     )
+    return [
+        f"<b>{name}: {amount(size)}</b> ({size:,} B), {share * size:.0f}{rest}"
+        for name, place in _STACKED
+        if (size := sample.nbytes[place])
+    ]

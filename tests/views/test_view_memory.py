@@ -247,7 +247,7 @@ def test_many_samples_become_few_and_no_extreme_of_a_column_is_lost(samples):
             assert np.abs(seen - keep.reduceat(table[:, number], starts)).max() <= 2
     peak = part(fig, "peak")
     assert (zeros[0] - peak.y[0]) / unit == pytest.approx(table.sum(axis=1).max())
-    assert len(part(fig, "hover").hovertext) <= 6000 + len(Category)
+    assert len(part(fig, "hover").hovertext) <= 2500 + 2 * len(Category)
 
 
 def test_mistakes_say_what_to_do():
