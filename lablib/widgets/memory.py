@@ -38,13 +38,13 @@ _ROWS = (
 )
 
 
-def memory_explorer(*, run: Callable[[MemoryPlan], Trace] | None = None, theme: str | None = None) -> Explorer:
+def memory_explorer(*, run: Callable[[MemoryPlan], Any] | None = None, theme: str | None = None) -> Explorer:
     """Return an explorer of a rank's memory: closed forms of every way to share the work, and one step of one of them.
 
     Args:
-        run: trains a plan on real ranks and returns the trace, such as ``lambda plan: lablib.run(partial(measured,
-            plan), world_size=plan.world_size, memory=True).trace`` with ``lablib.training.memory_run.measured``; left
-            out, there is no button.
+        run: trains a plan on real ranks and returns the run or its trace, such as ``lambda plan: lablib.run(
+            partial(measured, plan), world_size=plan.world_size, memory=True)`` with `measured` of
+            ``lablib.training.memory_run``; left out, there is no button.
         theme: ``light`` or ``dark``; see `views.frame.chosen_theme`.
     """
 
@@ -59,7 +59,8 @@ def memory_explorer(*, run: Callable[[MemoryPlan], Trace] | None = None, theme: 
                 f"at their peak the ranks would hold {amount(most)} together, more than {amount(MOST_RUN_BYTES)}: "
                 "choose fewer layers, a smaller size, batch or sequence, or fewer ranks"
             )
-        return run(plan)
+        found = run(plan)
+        return found if isinstance(found, Trace) else found.trace
 
     return Explorer(
         _knobs(),

@@ -170,7 +170,7 @@ def test_a_knob_answers_at_once(model):
 @pytest.mark.parametrize("stage", ["ddp", "zero3"])
 def test_real_ranks_are_as_predicted(stage):
     def run(plan):
-        return lablib.run(partial(measured, plan), world_size=plan.world_size, memory=True).trace
+        return lablib.run(partial(measured, plan), world_size=plan.world_size, memory=True)
 
     explorer = explorer_of(run, world_size=2, hidden=64, stage=stage)
     explorer.run()
