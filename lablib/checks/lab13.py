@@ -56,6 +56,23 @@ def where(answer: Any, measured: Mapping[str, str]) -> Verdict:
     return judge_rows(answer, rows, lambda given: text(given).lower())
 
 
+@check(wants="a number of bytes")
+def heavy(answer: Any, measured: int) -> Verdict:
+    """Judge the bytes behind a loss of 1024 samples with 256 outputs; ``measured`` has them."""
+    return compare(
+        number(answer),
+        float(measured),
+        {
+            4.0: "its number has 4; but it was made from as many squares as there are outputs, in the same memory",
+            0.0: "it is a tensor: it has memory of its own",
+            8.0: "a float32 has 4 bytes; and there is more behind it",
+            measured / 4: "that is how many squares there are; each has 4 bytes",
+            measured / 1024: "that is one sample's squares",
+        },
+        "as many squares as there are outputs in the batch, 4 bytes each",
+    )
+
+
 @check(wants="a function of the batch that returns a number of bytes")
 def kept(answer: Callable[..., Any], right: Callable[[int], int]) -> Verdict:
     """Judge the bytes of activations that eight layers keep.

@@ -14,7 +14,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any
 
 import torch
@@ -127,9 +127,9 @@ class _Tracker(_torch.MemTracker):  # type: ignore[misc]
         return registered
 
     def _track(self, kind: Any, tensor: torch.Tensor) -> None:
-        if self._steps:
-            kind = _Ref.TEMP  # what stays is known after the step
-        elif _under_reducer(sys._getframe(1)):
+        if self._steps:  # which temporaries stay is known after the step
+            kind = _Ref.OPT if _under(sys._getframe(1), _makes_state) else _Ref.TEMP
+        elif _under(sys._getframe(1), _REDUCER_CODE.__contains__):
             kind = _COMMUNICATION
         super()._track(kind, tensor)
 
@@ -222,9 +222,13 @@ class MemoryWatch:
             self._samples.append(MemorySample(self._rank, time.perf_counter_ns(), *facts))
 
 
-def _under_reducer(frame: FrameType | None) -> bool:
+def _makes_state(code: CodeType) -> bool:
+    return code.co_name == "_init_group"  # so it is called in torch's optimizers
+
+
+def _under(frame: FrameType | None, wanted: Callable[[CodeType], bool]) -> bool:
     while frame is not None:
-        if frame.f_code in _REDUCER_CODE:
+        if wanted(frame.f_code):
             return True
         frame = frame.f_back
     return False

@@ -1,6 +1,7 @@
 """The checks of lab 13: what is right passes, and every usual mistake is told its own reason."""
 
 import pytest
+import torch
 
 from lablib import checks
 from lablib.checks import lab13
@@ -45,6 +46,7 @@ RIGHT = [
     (lab13.recipe, (RECIPE,)),
     (lab13.billions, (5,)),
     (lab13.where, (WHERE, WHERE)),
+    (lab13.heavy, (1 << 20, 1 << 20)),
     (lab13.kept, (kept, closed_form)),
     (lab13.crossing, (1029, P)),
     (lab13.best, (3, PEAKS)),
@@ -129,6 +131,25 @@ def test_billions(guess, said):
 )
 def test_where(name, guess, said):
     assert said in lab13.where(WHERE | {name: guess}, WHERE).reason
+
+
+@pytest.mark.parametrize(
+    ("guess", "said"),
+    [
+        (4, "in the same memory"),
+        (0, "it is a tensor"),
+        (1024 * 256, "each has 4 bytes"),
+        (1024, "one sample's"),
+        (7, "as many squares"),
+    ],
+)
+def test_heavy(guess, said):
+    assert said in lab13.heavy(guess, 1 << 20).reason
+
+
+def test_a_loss_keeps_the_memory_of_all_its_squares():
+    loss = torch.nn.functional.mse_loss(torch.ones(16, 8), torch.zeros(16, 8))
+    assert loss.untyped_storage().nbytes() == 16 * 8 * 4
 
 
 @pytest.mark.parametrize(

@@ -102,6 +102,8 @@ def test_phases_modules_and_iterations():
 
 def test_temporaries_of_the_step_are_no_optimizer_state():
     trace = lablib.run(plain_steps, world_size=1, memory=True).trace
+    first = [one for one in trace.memory if one.phase == "optimizer" and one.iteration == 0]
+    assert max(one[Category.TEMPORARY] for one in first) < ADAM / 2  # state is known as such when it is made
     stepping = [one for one in trace.memory if one.phase == "optimizer" and one.iteration == 2]
     assert {one[Category.OPTIMIZER] for one in stepping} == {ADAM}
     assert max(one[Category.TEMPORARY] for one in stepping) > 0
