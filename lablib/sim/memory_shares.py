@@ -182,7 +182,7 @@ class Fsdp2(Fsdp1):
     """Gather a unit into a buffer, from which its parameters are copied; scatter its gradients from a buffer, too.
 
     In forward a buffer stays until the next unit has its parameters, in backward until they are copied. That of the
-    gradients stays until the next one is needed.
+    gradients stays until the next one is needed. A rank alone copies its parameters without a buffer.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -210,7 +210,7 @@ class Fsdp2(Fsdp1):
         self.held.dropped("scattered ")
 
     def fetch(self, name: str) -> None:
-        if f"buffer of {name}" not in self.held:
+        if self.shards > 1 and f"buffer of {name}" not in self.held:
             self.held.make(f"buffer of {name}", Category.COMMUNICATION, self.shards * self.shard[name])
             self.held.sample()
 
@@ -221,7 +221,7 @@ class Fsdp2(Fsdp1):
         self.held.make(f"all of {name}", Category.PARAMETERS, self.shards * self.shard[name])
         self.held.sample()
         self._drop_buffer()
-        self._buffer = f"buffer of {name}"
+        self._buffer = f"buffer of {name}" if self.shards > 1 else ""
         if self._turned:
             self._drop_buffer()
 
@@ -231,7 +231,7 @@ class Fsdp2(Fsdp1):
         self.held.make(f"scattered {name}", Category.COMMUNICATION, self.shards * self.shard[name])
         self.held.sample()
         self.drop_gradients(name)
-        self.take_shard(name, copies=1)
+        self.take_shard(name, copies=1 if self.shards > 1 else 0)
 
     def _drop_buffer(self) -> None:
         if self._buffer:
