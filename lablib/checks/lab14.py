@@ -7,8 +7,8 @@ from typing import Any, Protocol
 
 from lablib.checks import lab14_on_ranks as on_ranks
 from lablib.checks.answers import WrongKind, items, number, whole_number
-from lablib.checks.lab14_rows import BUDGET, DIVIDED, FIRST_SENT, PER_PARAMETER, SENT
-from lablib.checks.tables import Mistakes, Row, judge_rows
+from lablib.checks.lab14_rows import BUDGET, DIVIDED, FIRST_SENT, NAMES, PER_PARAMETER, SENT
+from lablib.checks.tables import Mistakes, Row, judge_rows, judge_truths
 from lablib.checks.verdict import NOT_ATTEMPTED, PASSED, Verdict, check, failed, is_open
 from lablib.errors import RunError, RunTimeout
 from lablib.sim.memory import Parameter, states
@@ -144,10 +144,10 @@ def divided(answer: Any, measured: Mapping[str, float]) -> Verdict:
 
 @check(wants="a dict with a whole number for each rank")
 def updates(answer: Any, sizes: Mapping[str, int], measured: Mapping[str, int]) -> Verdict:
-    """Judge how many parameters each of two ranks updates under torch's ZeroRedundancyOptimizer.
+    """Judge how many numbers each rank updates under torch's ZeroRedundancyOptimizer.
 
     Args:
-        answer: numbers of "rank 0" and "rank 1".
+        answer: numbers of "rank 0", "rank 1" and so on.
         sizes: numbers in each parameter.
         measured: what was seen.
     """
@@ -162,17 +162,26 @@ def updates(answer: Any, sizes: Mapping[str, int], measured: Mapping[str, int]) 
             continue
         known: list[tuple[list[float], str]] = [
             ([total], "that is all of them: each rank updates a part"),
-            ([total // 2, -(-total // 2)], "it cuts no parameter in two: the largest one alone is more than half"),
-            ([one for name, one in measured.items() if name != rank], "the other way round: rank 0 is first"),
+            (
+                [total // len(measured), -(-total // len(measured))],
+                "it cuts no parameter in two: the largest one alone is more than its share",
+            ),
+            ([one for name, one in measured.items() if name != rank], "that is another rank's: rank 0 is first"),
             ([2 * right], "that is the state: two numbers for each parameter"),
         ]
         return failed(f"{rank}: {_first(known, given, 'largest parameter first, each to the rank with the least')}")
     return PASSED
 
 
+@check(wants="a dict with True or False for each")
+def names(answer: Any, measured: Mapping[str, bool]) -> Verdict:
+    """Judge which names are in torch's own sources."""
+    return judge_truths(answer, measured, NAMES)
+
+
 @check(wants="a dict with a number for each")
 def budget(answer: Any) -> Verdict:
-    """Judge which stage, and how many ranks, a model of 7.2 thousand million parameters needs."""
+    """Judge which stage, and how many ranks, a model with 28.8 GiB of parameters needs."""
     return judge_rows(answer, BUDGET, _near)
 
 

@@ -77,44 +77,50 @@ DIVIDED: dict[str, tuple[Mistakes, str]] = {
     ),
 }
 
+NAMES: dict[str, str] = {
+    "ZeroRedundancyOptimizer": "you have just used it",
+    "fully_shard": "that is FSDP's newer interface, which shards parameters, gradients and state",
+    "fsdp_checkpointing": "no file of torch has that name in it",
+}
+
 BUDGET: dict[str, Row] = {
-    "smallest stage, 64 ranks of 40 GB": (
+    "smallest stage, 64 ranks of 40 GiB": (
         2,
         {
-            1: "parameters and gradients are whole in stage 1: 57.6 GB, before any state",
-            3: "it fits, and stage 2 does, too: 28.8 GB of parameters, and 1/64 of 86.4 GB",
-            0: "that is 115.2 GB on each rank",
+            1: "parameters and gradients are whole in stage 1: 57.6 GiB, before any state",
+            3: "it fits, and stage 2 does, too: 28.8 GiB of parameters, and 1/64 of 86.4 GiB",
+            0: "that is 115.2 GiB on each rank",
         },
         "take 16 bytes a parameter apart: 4 + 4 + 8",
     ),
-    "ranks of 40 GB, stage 2": (
+    "ranks of 40 GiB, stage 2": (
         8,
         {
-            3: "stage 2 keeps all parameters on each rank: 11.2 GB are left for slices",
-            7: "7 ranks need 41.1 GB each: round up",
-            2: "stage 2 keeps all parameters on each rank: 11.2 GB are left for slices",
+            3: "stage 2 keeps all parameters on each rank: 11.2 GiB are left for slices",
+            7: "7 ranks need 41.1 GiB each: round up",
+            2: "stage 2 keeps all parameters on each rank: 11.2 GiB are left for slices",
         },
-        "28.8 GB of parameters are on each rank; the other 86.4 GB are cut into slices",
+        "28.8 GiB of parameters are on each rank; the other 86.4 GiB are cut into slices",
     ),
-    "ranks of 24 GB, stage 3": (
+    "ranks of 24 GiB, stage 3": (
         5,
         {
-            4: "4 ranks need 28.8 GB each: round up",
+            4: "4 ranks need 28.8 GiB each: round up",
             8: "that leaves room for activations; here they take none",
             6: "one fewer is enough",
         },
-        "115.2 GB, cut into slices",
+        "115.2 GiB, cut into slices",
     ),
-    "the same, and 8 GB of activations on each rank": (
+    "the same, and 8 GiB of activations on each rank": (
         8,
         {
-            5: "activations are there on each rank, on top: 16 GB are left for slices",
-            6: "that divides the activations, too: each rank has all 8 GB of its own",
-            7: "7 ranks need 16.5 GB each beside the activations: round up",
+            5: "activations are there on each rank, on top: 16 GiB are left for slices",
+            6: "that divides the activations, too: each rank has all 8 GiB of its own",
+            7: "7 ranks need 16.5 GiB each beside the activations: round up",
         },
-        "16 GB are left for slices",
+        "16 GiB are left for slices",
     ),
-    "GB in stage 1 on a million ranks": (
+    "GiB in stage 1 on a million ranks": (
         57.6,
         {
             0.0: "only the state is cut: parameters and gradients stay",
@@ -125,4 +131,4 @@ BUDGET: dict[str, Row] = {
         "what does stage 1 not cut?",
     ),
 }
-"""Of 7.2 thousand million parameters in 32 bits, with Adam."""
+"""Of 28.8 GiB of parameters in 32 bits, with Adam."""

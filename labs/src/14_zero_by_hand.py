@@ -8,11 +8,12 @@
 # ---
 
 # %% id="imports"
-from lablib import Cluster, checks, run, views, warm_up
+from lablib import Cluster, checks, views, warm_up
 
 warm_up()
 
 from functools import partial
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
@@ -55,25 +56,32 @@ class Model(nn.Sequential):
 ADAM = partial(torch.optim.Adam, lr=1e-4)
 
 
-class Replicated(nn.Module):
-    """DDP and an optimizer, with the methods that your stages will have."""
+class Plain(nn.Module):
+    """A model and its optimizer in one process, with the methods that your stages will have."""
 
     def __init__(self, module, make_optimizer):
         super().__init__()
-        self.ddp = DDP(module)
+        self.module = module
         self.optimizer = make_optimizer(list(module.parameters()))
 
     def forward(self, x):
-        return self.ddp(x)
+        return self.module(x)
 
     def reduce(self):
-        pass  # DDP has averaged the gradients in backward
+        pass
 
     def step(self):
         self.optimizer.step()
 
     def whole(self):
-        return torch.cat([one.detach().flatten() for one in self.ddp.parameters()])
+        return torch.cat([one.detach().flatten() for one in self.module.parameters()])
+
+
+class Replicated(Plain):
+    """The same under DDP, which averages the gradients in backward."""
+
+    def __init__(self, module, make_optimizer):
+        super().__init__(DDP(module), make_optimizer)
 
 
 # %% [markdown]
@@ -88,9 +96,9 @@ def batch(step, rank=0, n=1):
 
 
 def train(wrap, make_optimizer=ADAM, steps=3, keep=False):
-    """Be one rank; with `keep`, return all parameters after each step."""
-    rank, n, history = dist.get_rank(), dist.get_world_size(), []
-    model = wrap(Model(seed=rank), make_optimizer)
+    """Be one rank, or the one process; with `keep`, return all parameters after each step."""
+    rank, n = (0, 1) if wrap is Plain else (dist.get_rank(), dist.get_world_size())
+    model, history = wrap(Model(seed=rank), make_optimizer), []
     for step in range(steps):
         model.zero_grad()
         model(batch(step, rank, n)).square().mean().backward()
@@ -111,17 +119,19 @@ def kept(trace, rank=0):
     return {category: found[category] for category in KEPT}
 
 
-ddp = {1: run(train, Replicated, world_size=1, memory=True).trace}
-ddp[4] = four.run(train, Replicated, memory=True).trace
+traces = {
+    "one process": four.run(train, Plain, memory=True).trace,  # all four ranks do the same here
+    "DDP": four.run(train, Replicated, memory=True).trace,
+}
 
 # %% tags=["nbval-check-output"]
 print(checks.lab14.per_parameter(each))
-for n, trace in ddp.items():
+for name, trace in traces.items():
     for category, nbytes in kept(trace).items():
-        print(f"rank 0 of {n}: {category:16} {nbytes:9,} bytes, {nbytes / NUMEL:.2f} a parameter")
+        print(f"{name:11} {category:16} {nbytes:9,} bytes, {nbytes / NUMEL:.2f} a parameter")
 
 # %% [markdown]
-# Four times the ranks, and not a byte less on any of them. (The few bytes above 16: Adam counts its steps, 4 bytes for each tensor.)
+# Four ranks, and not a byte less on any of them. (The few bytes above 16: Adam counts its steps, 4 bytes for each tensor.)
 #
 # ## One vector, n slices
 #
@@ -230,13 +240,13 @@ def multiples(trace):
 
 
 started = FirstTry if first_try else zero.Stage1AllReduce
-traces = {"DDP": ddp[4], "first try": four.run(train, started, record=True).trace}
+traces["first try"] = four.run(train, started, record=True).trace
 
 # %% tags=["nbval-check-output"]
-sent = {name: multiples(trace) for name, trace in traces.items()}
+sent = {name: multiples(traces[name]) for name in sends}
 print(checks.lab14.first_sent(sends, sent))
-for name, trace in traces.items():
-    print(f"{name:9} sends {sent[name]} P (n - 1) / n:", calls(trace))
+for name, times in sent.items():
+    print(f"{name:9} sends {times} P (n - 1) / n:", calls(traces[name]))
 
 # %% [markdown]
 # Half as much again as DDP. So ZeRO costs communication?
@@ -367,24 +377,11 @@ stages = {
 for name, stage in stages.items():
     traces[name] = four.run(train, stage, memory=True).trace
 
-
-def alone(steps):
-    """Return all parameters after each step of plain Adam, in one process with all the data."""
-    model, history = Model(seed=0), []
-    optimizer = ADAM(model.parameters())
-    for step in range(steps):
-        optimizer.zero_grad()
-        model(batch(step)).square().mean().backward()
-        optimizer.step()
-        history.append(torch.cat([one.detach().flatten() for one in model.parameters()]))
-    return history
-
-
-adam = alone(10)
+adam = pair.run(partial(train, Plain, steps=5, keep=True))[0]  # one process, all the data
 
 
 def largest_gap(cluster, *how):
-    ranks = cluster.run(partial(train, *how, steps=10, keep=True))
+    ranks = cluster.run(partial(train, *how, steps=5, keep=True))
     return max((a - b).abs().max().item() for mine in ranks for a, b in zip(mine, adam))
 
 
@@ -440,23 +437,29 @@ for name, key in FORMS.items():
 
 # %% claims="M5"
 def row(name):
-    measured = [kept(traces[name], rank) for rank in range(4)]
-    form = states(parameters, stage=FORMS[name], world_size=4)
+    form = partial(states, parameters, stage=FORMS[name], world_size=4)
     return views.MemoryBars(
         name,
-        [{category: form[category] for category in KEPT}] * 4,
-        measured=measured,
+        [{category: form(rank=rank)[category] for category in KEPT} for rank in range(4)],
+        measured=[kept(traces[name], rank) for rank in range(4)],
         payload=payload(parameters, stage=FORMS[name], world_size=4),
     )
 
 
-views.memory_bars(map(row, FORMS), badge=views.Badge("real", 4), title="What each stage keeps")
+badge = views.Badge("real", 4, backend="gloo")
+views.memory_bars(map(row, FORMS), badge=badge, title="What each stage keeps")
 
 # %% [markdown]
 # With many ranks a parameter takes 8 bytes in stage 1, 4 in stage 2, and next to nothing in stage 3.
 #
-# That is what stays *after* a step. In our three short classes all gradients are there for a moment at the end of backward, and all parameters in forward and backward. Real implementations cut the
-# model into groups of layers, and gather, reduce and free one group after the other: [lab 15](15_fsdp2.ipynb).
+# That is what stays *after* a step. During the step there is more: rank 0 in stage 3, one step from left to right (each change as wide as the other).
+
+# %%
+views.memory(traces["stage 3"], iteration=2, ranks=[0], timed=False)
+
+# %% [markdown]
+# All parameters come twice, and at the end of backward all gradients are there. The high block after backward is those gradients once more, being joined into one vector. (The tracker calls
+# "activations" what is made outside of backward and optimizer.) Real implementations cut the model into groups of layers, and gather, reduce and free one group after the other: that is lab 15.
 #
 # ## What is not divided
 #
@@ -487,7 +490,6 @@ def multiplications(wrap):
 flops = {name: four.run(multiplications, wrap)[0] for name, wrap in stages.items()}
 flops["DDP"] = four.run(multiplications, Replicated)[0]
 kept_for_backward = {name: activations(trace) for name, trace in traces.items() if trace.memory}
-kept_for_backward["one process"] = activations(ddp[1])
 
 # %% tags=["nbval-check-output"]
 found = {
@@ -507,76 +509,102 @@ print("floating-point operations of rank 0:", flops)
 # ## torch's own
 #
 # `ZeroRedundancyOptimizer` is stage 1 beside DDP. It cuts no parameter in two: it goes through whole parameters, the largest first, and gives each to the rank that has the least so far.
-# **Predict** how many numbers each of two ranks updates.
+# **Predict** how many numbers each of the four ranks updates.
 
 # %% claims="M5"
 SIZES = {name: one.numel() for name, one in Model(0).named_parameters()}
 print(SIZES)
 mine = {}
 mine["rank 0"] = 263169  # solution
-mine["rank 1"] = 70804  # solution
+mine["rank 1"] = 64638  # solution
+mine["rank 2"] = 5130  # solution
+mine["rank 3"] = 1036  # solution
 
 
 # %% id="torchs" claims="M5"
 def torchs(parameters):
-    from torch.distributed.optim import ZeroRedundancyOptimizer
+    from torch.distributed.optim import ZeroRedundancyOptimizer  # half of torch.distributed
 
     return ZeroRedundancyOptimizer(parameters, optimizer_class=torch.optim.Adam, lr=1e-4)
 
 
-def means(step=0):
-    """Return how many numbers of Adam's first mean this rank has: one for each that it updates."""
+def updated():
+    """Return how many numbers this rank's Adam has a state of."""
     model = Replicated(Model(seed=0), torchs)
-    model(batch(step)).square().mean().backward()
+    model(batch(0)).square().mean().backward()
     model.step()
     return sum(state["exp_avg"].numel() for state in model.optimizer.optim.state.values())
 
 
-updates = {f"rank {rank}": numel for rank, numel in enumerate(pair.run(means))}
-own = pair.run(train, Replicated, torchs, memory=True).trace
-own_gap = largest_gap(pair, Replicated, torchs)
+updates = {f"rank {rank}": numel for rank, numel in enumerate(four.run(updated))}
+traces["torch"] = four.run(train, Replicated, torchs, memory=True).trace
+own_gap = largest_gap(four, Replicated, torchs)
+FORMS["torch"] = "zero1_torch"
 
 # %% claims="M5" tags=["nbval-check-output"]
 print(checks.lab14.updates(mine, SIZES, updates))
-form = [states(parameters, stage="zero1_torch", world_size=2, rank=rank) for rank in (0, 1)]
-for rank in (0, 1):
-    nbytes, predicted = kept(own, rank)[Category.OPTIMIZER], form[rank][Category.OPTIMIZER]
-    print(f"rank {rank} has {nbytes:,} bytes of state, predicted {predicted:,}")
+for rank in range(4):
+    form = states(parameters, stage="zero1_torch", world_size=4, rank=rank)
+    measured, predicted = kept(traces["torch"], rank)[KEPT[2]], form[KEPT[2]]
+    print(f"rank {rank} has {measured:9,} bytes of state, predicted {predicted:9,}")
 print("equal to Adam of one process after each step, to 1e-6:", own_gap < 1e-6)
-print(f"sends {multiples(own)} P (n - 1) / n:", calls(own))
+print(f"sends {multiples(traces['torch'])} P (n - 1) / n:", calls(traces["torch"]))
+
+# %% claims="M5"
+views.memory_bars(map(row, ["stage 1", "torch"]), badge=badge, title="Stage 1, twice")
 
 # %% [markdown]
-# Right to the bit, and simple to use. But one rank keeps nearly four times as much state as the other; and after DDP's all_reduce it sends new parameters with a broadcast each: 3, like
+# The same numbers, and simple to use. But the largest parameter alone makes rank 0 keep most of the state; and after DDP's all_reduce each new parameter is sent with a broadcast: 3, like
 # your first try. So **"ZeRO-1 costs extra communication"** is true of *this* one. It is not true of ZeRO.
+#
+# Stages 2 and 3 are `fully_shard` in torch (FSDP). Which of these names does torch know? **Predict** True or False.
+
+# %% claims="F18"
+known = {}
+known["ZeroRedundancyOptimizer"] = True  # solution
+known["fully_shard"] = True  # solution
+known["fsdp_checkpointing"] = False  # solution
+
+# %% claims="F18"
+sources = [path.read_text("utf-8") for path in Path(dist.__file__).parent.rglob("*.py")]
+in_torch = {name: any(name in source for source in sources) for name in known}
+
+# %% claims="F18" tags=["nbval-check-output"]
+print(checks.lab14.names(known, in_torch))
+for name, there in in_torch.items():
+    print(f"{name} is in torch.distributed: {there}")
+
+# %% [markdown]
+# The last one is in some courses only. The nearest real name is `apply_activation_checkpointing`, and that has nothing to do with sharding.
 #
 # ## How many GPUs?
 #
-# A language model of 7.2 thousand million parameters, 32 bits, Adam. Padding and counters are small change; GB are 10⁹ bytes.
+# A language model has 28.8 GiB of parameters: 7.7 thousand million of 32 bits each. It is trained with Adam. Padding and counters are small change here.
 #
 # ### Exercise: budget
 #
-# 1. The smallest stage that fits on 64 ranks of 40 GB (0 is DDP).
-# 2. The fewest ranks of 40 GB on which stage 2 fits.
-# 3. The fewest ranks of 24 GB on which stage 3 fits.
-# 4. The same, where a rank's rows have 8 GB of activations as well.
-# 5. GB on each rank in stage 1, with a million ranks.
+# 1. The smallest stage that fits on 64 ranks of 40 GiB (0 is DDP).
+# 2. The fewest ranks of 40 GiB on which stage 2 fits.
+# 3. The fewest ranks of 24 GiB on which stage 3 fits.
+# 4. The same, where a rank's rows have 8 GiB of activations as well.
+# 5. GiB on each rank in stage 1, with a million ranks.
 
 # %%
 need = {}
-need["smallest stage, 64 ranks of 40 GB"] = 2  # solution
-need["ranks of 40 GB, stage 2"] = 8  # solution
-need["ranks of 24 GB, stage 3"] = 5  # solution
-need["the same, and 8 GB of activations on each rank"] = 8  # solution
-need["GB in stage 1 on a million ranks"] = 57.6  # solution
+need["smallest stage, 64 ranks of 40 GiB"] = 2  # solution
+need["ranks of 40 GiB, stage 2"] = 8  # solution
+need["ranks of 24 GiB, stage 3"] = 5  # solution
+need["the same, and 8 GiB of activations on each rank"] = 8  # solution
+need["GiB in stage 1 on a million ranks"] = 57.6  # solution
 
 # %% tags=["nbval-check-output"]
 print(checks.lab14.budget(need))
 
 # %% [markdown]
-# On 64 ranks, from the closed form that was right to the byte above. The dashed line is a rank of 40 GB.
+# On 64 ranks, from the closed form that was right to the byte above. The dashed line is a rank of 40 GiB.
 
 # %%
-LARGE = [Parameter("all", (7_200_000_000,))]
+LARGE = [Parameter("all", (int(28.8 * 2**30) // 4,))]
 
 
 def forecast(name):
@@ -585,10 +613,9 @@ def forecast(name):
     return views.MemoryBars(name, [{category: form[category] for category in KEPT}], payload=sends)
 
 
-badge = views.Badge("simulated", 64)
-views.memory_bars(
-    map(forecast, FORMS), badge=badge, limit_bytes=40 * 10**9, title="On each of 64 ranks"
-)
+badge = views.Badge("simulated", 64, "cuda", "nccl", "closed form")
+limit, title = 40 * 2**30, "On each of 64 ranks"
+views.memory_bars(map(forecast, ("DDP", *stages)), badge=badge, limit_bytes=limit, title=title)
 
 # %% [markdown]
 # ## Recap

@@ -21,13 +21,14 @@ DIVIDED = {
     "activations, beside one process": 0.25,
 }
 SIZES = {"0.weight": 6, "0.bias": 1, "2.weight": 20, "2.bias": 2}
+NAMES = {"ZeroRedundancyOptimizer": True, "fully_shard": True, "fsdp_checkpointing": False}
 UPDATES = {"rank 0": 20, "rank 1": 9}
 BUDGET = {
-    "smallest stage, 64 ranks of 40 GB": 2,
-    "ranks of 40 GB, stage 2": 8,
-    "ranks of 24 GB, stage 3": 5,
-    "the same, and 8 GB of activations on each rank": 8,
-    "GB in stage 1 on a million ranks": 57.6,
+    "smallest stage, 64 ranks of 40 GiB": 2,
+    "ranks of 40 GiB, stage 2": 8,
+    "ranks of 24 GiB, stage 3": 5,
+    "the same, and 8 GiB of activations on each rank": 8,
+    "GiB in stage 1 on a million ranks": 57.6,
 }
 
 
@@ -54,18 +55,18 @@ def held_but(place, wrong):
 
 
 def test_the_budget_is_what_sixteen_bytes_a_parameter_make():
-    gb = Fraction(72, 10)  # thousand million parameters: GB for each byte of a parameter
+    gib = Fraction(288, 10) / 4  # for each byte of a parameter
 
     def fewest(room, whole, cut):
-        return next(n for n in range(1, 1000) if whole * gb + cut * gb / n <= room)
+        return next(n for n in range(1, 1000) if whole * gib + cut * gib / n <= room)
 
-    fits = [16 * gb, 8 * gb + 8 * gb / 64, 4 * gb + 12 * gb / 64, 16 * gb / 64]
+    fits = [16 * gib, 8 * gib + 8 * gib / 64, 4 * gib + 12 * gib / 64, 16 * gib / 64]
     assert {
-        "smallest stage, 64 ranks of 40 GB": next(stage for stage, need in enumerate(fits) if need <= 40),
-        "ranks of 40 GB, stage 2": fewest(40, 4, 12),
-        "ranks of 24 GB, stage 3": fewest(24, 0, 16),
-        "the same, and 8 GB of activations on each rank": fewest(24 - 8, 0, 16),
-        "GB in stage 1 on a million ranks": float(8 * gb),
+        "smallest stage, 64 ranks of 40 GiB": next(stage for stage, need in enumerate(fits) if need <= 40),
+        "ranks of 40 GiB, stage 2": fewest(40, 4, 12),
+        "ranks of 24 GiB, stage 3": fewest(24, 0, 16),
+        "the same, and 8 GiB of activations on each rank": fewest(24 - 8, 0, 16),
+        "GiB in stage 1 on a million ranks": float(8 * gib),
     } == BUDGET
 
 
@@ -79,8 +80,9 @@ def test_the_budget_is_what_sixteen_bytes_a_parameter_make():
         lab14.held(held),
         lab14.divided(DIVIDED, DIVIDED),
         lab14.updates(UPDATES, SIZES, UPDATES),
+        lab14.names(NAMES, NAMES),
         lab14.budget(BUDGET),
-        lab14.budget({**BUDGET, "GB in stage 1 on a million ranks": 57.60006}),
+        lab14.budget({**BUDGET, "GiB in stage 1 on a million ranks": 57.60006}),
     ],
 )
 def test_right_answers_pass(verdict):
@@ -122,15 +124,20 @@ def test_right_answers_pass(verdict):
         (lab14.divided({**DIVIDED, "activations, beside one process": 1}, DIVIDED), "a quarter of the rows"),
         (lab14.updates({**UPDATES, "rank 0": 14}, SIZES, UPDATES), "cuts no parameter in two"),
         (lab14.updates({**UPDATES, "rank 0": 29}, SIZES, UPDATES), "each rank updates a part"),
-        (lab14.updates({"rank 0": 9, "rank 1": 20}, SIZES, UPDATES), "the other way round"),
+        (lab14.updates({"rank 0": 9, "rank 1": 20}, SIZES, UPDATES), "another rank's: rank 0 is first"),
         (lab14.updates({**UPDATES, "rank 1": 18}, SIZES, UPDATES), "that is the state"),
         (lab14.updates({"rank 0": 20}, SIZES, UPDATES), "rank 1 is missing"),
-        (lab14.budget({**BUDGET, "smallest stage, 64 ranks of 40 GB": 1}), "whole in stage 1: 57.6 GB"),
-        (lab14.budget({**BUDGET, "ranks of 40 GB, stage 2": 3}), "keeps all parameters"),
-        (lab14.budget({**BUDGET, "ranks of 24 GB, stage 3": 4}), "round up"),
-        (lab14.budget({**BUDGET, "the same, and 8 GB of activations on each rank": 5}), "on top: 16 GB are left"),
-        (lab14.budget({**BUDGET, "the same, and 8 GB of activations on each rank": 6}), "divides the activations, too"),
-        (lab14.budget({**BUDGET, "GB in stage 1 on a million ranks": 0}), "only the state is cut"),
+        (lab14.names({**NAMES, "fsdp_checkpointing": True}, NAMES), "no file of torch"),
+        (lab14.names({**NAMES, "fully_shard": False}, NAMES), "newer interface"),
+        (lab14.budget({**BUDGET, "smallest stage, 64 ranks of 40 GiB": 1}), "whole in stage 1: 57.6 GiB"),
+        (lab14.budget({**BUDGET, "ranks of 40 GiB, stage 2": 3}), "keeps all parameters"),
+        (lab14.budget({**BUDGET, "ranks of 24 GiB, stage 3": 4}), "round up"),
+        (lab14.budget({**BUDGET, "the same, and 8 GiB of activations on each rank": 5}), "on top: 16 GiB are left"),
+        (
+            lab14.budget({**BUDGET, "the same, and 8 GiB of activations on each rank": 6}),
+            "divides the activations, too",
+        ),
+        (lab14.budget({**BUDGET, "GiB in stage 1 on a million ranks": 0}), "only the state is cut"),
     ],
 )
 def test_a_known_mistake_is_named(verdict, reason):
