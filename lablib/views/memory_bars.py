@@ -1,8 +1,9 @@
 """What a rank holds after a step: a block for each way to share the work, in it a bar for each rank.
 
-DDP        [parameters][gradients][optimizer state        ]  16.0 MiB             sends 6.00 MiB a step
+                                                                  limit      sent in a step
+DDP        [parameters][gradients][optimizer state        ]  16.0 MiB             6.00 MiB
            [parameters][gradients][optimizer state        ]         │
-ZeRO 1     [parameters][gradients][opt]  10.0 MiB                   │ limit       sends 6.00 MiB a step
+ZeRO 1     [parameters][gradients][opt]  10.0 MiB                   │             6.00 MiB
            [parameters][gradients][opt]                             │
 """
 
@@ -36,9 +37,9 @@ _GAP_PX = 8.0
 _PITCH_PX = (4.0, 20.0)
 _LEAST_BLOCK_PX = 22.0
 _PALE = 0.6
-_WIDTH_PX = 1000.0  # of the plot itself, as far as words need to know it
+_WIDTH_PX = 850.0  # of the plot itself in a notebook, as far as words need to know it
 _LETTER_PX = 6.8
-_SHARE = 0.6  # of the width, for the longest bar: words stand behind it
+_SHARE = 0.57  # of the width, for the longest bar: words stand behind it
 
 
 class _Places:
@@ -266,7 +267,7 @@ def _words(rows: Sequence[MemoryBars], places: _Places, chosen: str | None, limi
     styles = {
         "size": Style(TEXT_PX, theme.ink),
         "too much": Style(TEXT_PX, alarm(theme)),
-        "sends": Style(TEXT_PX, theme.muted, "middle left"),
+        "sent": Style(TEXT_PX, theme.muted, "middle left"),
         "limit": Style(_SMALL_PX, alarm(theme), "middle center"),
     }
     labels = Labels(styles)
@@ -274,7 +275,9 @@ def _words(rows: Sequence[MemoryBars], places: _Places, chosen: str | None, limi
         most = max(*row.totals, *row.peaks, 0)
         style = "too much" if limit is not None and most > limit else "size"
         labels.add(style, told.label(row), places.behind(most, told.label(row)), places.middle(block))
-        labels.add("sends", told.sends(row), places.width, places.middle(block))
+        labels.add("sent", told.sent(row), places.width, places.middle(block))
+    if any(row.payload for row in rows):
+        labels.add("sent", "sent in a step", places.width, _HEAD_PX / 2 - 2)
     if places.limit is not None:
         labels.add("limit", f"limit {amount(places.limit)}", places.limit, _HEAD_PX / 2 - 2)
     return labels

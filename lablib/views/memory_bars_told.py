@@ -56,30 +56,34 @@ def exact(row: MemoryBars) -> bool:
     return all(one.get(each, 0) == other.get(each, 0) for one, other in pairs for each in Category)
 
 
-def sends(row: MemoryBars) -> str:
+def sent(row: MemoryBars) -> str:
     """Return what a rank sends in a step."""
-    return f"sends {amount(sum(row.payload.values()))} a step" if row.payload else ""
+    return amount(sum(row.payload.values())) if row.payload else ""
 
 
 def hover(row: MemoryBars, rank: int, category: Category) -> str:
     """Return everything about one category of one bar."""
-    nbytes = row.drawn[rank]
-    size, total = nbytes[category], sum(nbytes.values())
+    held = row.drawn[rank]
+    size, total = held[category], sum(held.values())
     lines = [
         f"<b>{category}: {amount(size)}</b> ({size:,} B), {100 * size / total:.0f} % of {amount(total)}",
         f"{row.label}, rank {rank}, after a step, {'measured' if row.measured else 'predicted'}",
     ]
     if row.measured:
-        lines.append(f"beside the prediction: {differences(nbytes, row.states[rank])}")
+        lines.append(f"beside the prediction: {differences(held, row.states[rank])}")
     if row.peaks:
         lines.append(f"peak during the step: {amount(row.peaks[rank])}")
-    lines += [f"sends in a step by {name}: {amount(sent)}" for name, sent in row.payload.items()]
+    lines += [f"sends in a step by {name}: {amount(nbytes)}" for name, nbytes in row.payload.items()]
     return "<br>".join(lines)
 
 
 def summary(rows: Sequence[MemoryBars], *, chosen: str | None, limit: int | None) -> str:
-    """Return what the fullest rank holds in each row, what it sends, and how that stands to limit and prediction."""
-    parts = [_told(row, in_full=len(rows) <= _FEW or row.label == chosen) for row in rows]
+    """Return what the fullest rank holds in each row, what it sends, and how that stands to limit and prediction.
+
+    Of many rows, those that were not chosen are told in short, after the one that was.
+    """
+    long = [row for row in rows if len(rows) <= _FEW or row.label == chosen]
+    parts = [*map(_told, long), *(f"{row.label} {_sizes(row)}" for row in rows if row not in long)]
     if limit is not None:
         most = {row.label: max(*row.totals, *row.peaks, 0) for row in rows}
         over = [name for name, nbytes in most.items() if nbytes > limit]
@@ -90,17 +94,18 @@ def summary(rows: Sequence[MemoryBars], *, chosen: str | None, limit: int | None
     return "; ".join(parts)
 
 
-def _told(row: MemoryBars, *, in_full: bool) -> str:
+def _sizes(row: MemoryBars) -> str:
+    """Return what stays and the peak: ``5.02 MiB (peak 5.61 MiB)``."""
+    return amount(max(row.totals)) + (f" (peak {amount(max(row.peaks))})" if row.peaks else "")
+
+
+def _told(row: MemoryBars) -> str:
     fullest = max(range(len(row.drawn)), key=row.totals.__getitem__)
-    words = f"{row.label}: {amount(row.totals[fullest])}"
-    if in_full:
-        words += f" ({listed(row.drawn[fullest])})"
-    if row.peaks:
-        words += f", peak {amount(max(row.peaks))}"
+    words = f"{row.label}: {_sizes(row)}: {listed(row.drawn[fullest])}"
     if row.payload:
-        words += f", {sends(row)}"
+        words += f"; sends {sent(row)} a step"
     if row.measured:
-        words += f", measured, {_apart(row)}"
+        words += f"; measured, {_apart(row)}"
     return words
 
 

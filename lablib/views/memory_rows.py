@@ -25,7 +25,7 @@ from lablib.views.memory_thin import kept
 from lablib.views.memory_words import amount
 from lablib.views.palette import CATEGORIES
 
-WIDTH_PX = 1080.0  # of the plot itself, as far as words need to know it
+WIDTH_PX = 880.0  # of the plot itself in a notebook, as far as words need to know it
 _ROOM_PX = 640.0  # what all rows share
 _ROW_PX = (90.0, 330.0)
 _FEW_ROWS = 4  # up to here the modules have words below each row

@@ -40,7 +40,7 @@ def test_it_follows_its_knobs_and_real_ranks_are_laid_over_it(lab):
         cell.choose("device has", "4.00 MiB")
         explorer.settle("over the limit of 4.00 MiB: DDP / DDP, gradients as bucket views")
         cell.choose("shared by", "ZeRO 2 by hand")
-        explorer.settle("ZeRO 2 by hand: 1.76 MiB (parameters")
+        explorer.settle("ZeRO 2 by hand: 1.76 MiB (peak 3.86 MiB): parameters")
         expect(figure).to_contain_text("One step on rank 0, ZeRO 2 by hand")
         explorer.button.click()
         explorer.settle("real · gloo · 4 ranks · cpu · outline: predicted", "measured, as predicted to the byte")

@@ -72,13 +72,20 @@ def test_each_rank_has_a_bar_and_its_categories_lie_end_to_end():
 def test_words_tell_what_is_held_and_what_is_sent():
     fig = memory_bars(rows(), badge=SIMULATED, chosen="ZeRO 1")
     assert [text for text, *_ in words(fig, "size")] == ["<b>20.0 MiB</b>", "<b>10.0 MiB</b>"]
-    assert [text for text, *_ in words(fig, "sends")] == ["sends 6.00 MiB a step"] * 2
+    assert [text for text, *_ in words(fig, "sent")] == ["6.00 MiB"] * 2 + ["sent in a step"]
     assert fig.layout.yaxis.ticktext[1] == "<b>▶ ZeRO 1</b>"
     [hover] = {text for text in part(fig, "gradients, bars").hovertext if "ZeRO 1, rank 2" in text}
     assert hover.startswith("<b>gradients: 4.00 MiB</b> (4,194,304 B), 40 % of 10.0 MiB<br>")
     assert hover.endswith("sends in a step by reduce_scatter: 3.00 MiB<br>sends in a step by all_gather: 3.00 MiB")
-    told = "ZeRO 1: 10.0 MiB (parameters 4.00 MiB, gradients 4.00 MiB, optimizer state 2.00 MiB), sends 6.00 MiB a step"
+    told = "ZeRO 1: 10.0 MiB: parameters 4.00 MiB, gradients 4.00 MiB, optimizer state 2.00 MiB; sends 6.00 MiB a step"
     assert told in summary(fig)
+
+
+def test_of_many_rows_the_chosen_one_is_told_in_full_and_first():
+    many = [MemoryBars(f"way {place}", [SLICED], peaks=[11 * MIB]) for place in range(6)]
+    told = summary(memory_bars(many, badge=SIMULATED, chosen="way 4"))
+    assert ": way 4: 10.0 MiB (peak 11.0 MiB): parameters 4.00 MiB, " in told
+    assert told.endswith("; way 3 10.0 MiB (peak 11.0 MiB); way 5 10.0 MiB (peak 11.0 MiB)")
 
 
 def test_what_was_measured_is_full_and_what_was_predicted_its_outline():
