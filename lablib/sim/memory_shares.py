@@ -96,11 +96,9 @@ class Fsdp1(Walk):
             self.first[id(by_unit[name][0])] = name
             self.last[id(by_unit[name][-1])] = name
 
-    def begin(self) -> None:
-        if "" in self.units:
-            self.gather("")
-
     def enter(self, op: Op) -> None:
+        if op is self.tape.ops[0] and "" in self.units:
+            self.gather("")
         if id(op) in self.first:
             self.gather(self.first[id(op)])
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 
 import memory_jobs
 import pytest
 
 from lablib import Cluster
-from lablib.sim.memory import STAGES, states
+from lablib.sim.memory import STAGES, payload, states
 from lablib.sim.sharding import Parameter, partition
+from lablib.trace.spans import Kind
 
 WIDTHS = [7, 5, 3, 6, 2]
 WRAPPED = ["0", "4"]
@@ -56,6 +58,28 @@ def test_a_bfloat16_model_has_a_bfloat16_state(clusters) -> None:
 def test_frozen_parameters_stay_whole_and_have_nothing_else(clusters) -> None:
     stages = ["alone", "ddp", "ddp_bucket_view", "zero1_torch", "zero1", "zero2", "zero3", "fsdp2"]
     check(clusters[4], stages, "adam", frozen=["0.weight", "2.bias"])
+
+
+def sent(span):
+    """Return what a rank sends in a call, as the textbook counts."""
+    n = len(span.ranks)
+    shares = {"all_reduce": 2 / n, "all_gather": 1, "reduce_scatter": 1 / n, "broadcast": 1 / n}
+    return span.nbytes * (n - 1) * shares[span.name]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stage", STAGES)
+def test_what_is_sent_is_what_is_predicted(clusters, stage) -> None:
+    widths = [32, 64, 66, 16]
+    shapes = (8, 32), (8, 16)
+    run = clusters[4].run(
+        memory_jobs.train, "mlp", {"widths": widths}, shapes, stage, "sgd", ["0", "2"], {}, record=True
+    )
+    found: Counter[str] = Counter()
+    for span in run.trace.only(Kind.COLLECTIVE, rank=0, iteration=2):
+        found[span.name] += sent(span)
+    hybrid = {"ranks_per_node": 2} if stage == "fsdp1_hybrid_shard" else {}
+    assert payload(run[0], stage=stage, world_size=4, **hybrid) == found
 
 
 @pytest.mark.slow
