@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import groupby
 
 LOSS = "loss"
@@ -65,7 +66,7 @@ class Activations(Sequence[tuple[str, int]]):
         found = (self.storage(name) for op in ops for name in op.reads if name not in made)
         return tuple(dict.fromkeys(found))
 
-    @property
+    @cached_property
     def forward(self) -> tuple[Op, ...]:
         """Return the operations of the model, without the loss."""
         return tuple(op for op in self.ops if op.module != LOSS)
@@ -75,7 +76,7 @@ class Activations(Sequence[tuple[str, int]]):
         """Return what all of them keep."""
         return sum(nbytes for _, nbytes in self)
 
-    @property
+    @cached_property
     def pairs(self) -> tuple[tuple[str, int], ...]:
         """Return name and bytes of each module, or of each checkpointed segment."""
         kept: dict[str, int] = {}
