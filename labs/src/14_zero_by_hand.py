@@ -12,6 +12,7 @@ from lablib import Cluster, checks, views, warm_up
 
 warm_up()
 
+from collections import Counter
 from functools import partial
 from pathlib import Path
 
@@ -95,9 +96,14 @@ def batch(step, rank=0, n=1):
     return rows.chunk(n)[rank].clone()
 
 
+def place(wrap):
+    """Return which rank this is, of how many."""
+    return (0, 1) if wrap is Plain else (dist.get_rank(), dist.get_world_size())
+
+
 def train(wrap, make_optimizer=ADAM, steps=3, keep=False):
     """Be one rank, or the one process; with `keep`, return all parameters after each step."""
-    rank, n = (0, 1) if wrap is Plain else (dist.get_rank(), dist.get_world_size())
+    rank, n = place(wrap)
     model, history = wrap(Model(seed=rank), make_optimizer), []
     for step in range(steps):
         model.zero_grad()
@@ -228,25 +234,31 @@ TIMES = {"all_reduce": 2, "reduce_scatter": 1, "all_gather": 1, "broadcast": 1}
 
 
 def calls(trace, iteration=2):
-    """Return the calls of rank 0 in one step: operation and bytes of the whole tensor."""
-    found = trace.only(Kind.COLLECTIVE, rank=0, iteration=iteration)
-    n = trace.world_size  # an all_gather is recorded with the slice that a rank brings
-    return [(one.name, one.nbytes * (n if one.name == "all_gather" else 1)) for one in found]
+    """Return the bytes of all tensors that rank 0's calls of a step are about, by operation."""
+    total = Counter()
+    for one in trace.only(Kind.COLLECTIVE, rank=0, iteration=iteration):
+        # an all_gather is recorded with the slice that a rank brings
+        total[one.name] += one.nbytes * (trace.world_size if one.name == "all_gather" else 1)
+    return total
 
 
 def multiples(trace):
     """Return what a rank sends in one step, in multiples of P (n - 1) / n."""
-    return round(sum(TIMES[op] * nbytes for op, nbytes in calls(trace)) / P, 3)
+    return round(sum(TIMES[op] * nbytes for op, nbytes in calls(trace).items()) / P, 3)
+
+
+def told(trace):
+    found = " + ".join(f"{op} of {nbytes:,} bytes" for op, nbytes in calls(trace).items())
+    return f"sends {multiples(trace)} P (n - 1) / n: {found}"
 
 
 started = FirstTry if first_try else zero.Stage1AllReduce
 traces["first try"] = four.run(train, started, record=True).trace
 
 # %% tags=["nbval-check-output"]
-sent = {name: multiples(traces[name]) for name in sends}
-print(checks.lab14.first_sent(sends, sent))
-for name, times in sent.items():
-    print(f"{name:9} sends {times} P (n - 1) / n:", calls(traces[name]))
+print(checks.lab14.first_sent(sends, {name: multiples(traces[name]) for name in sends}))
+for name in sends:
+    print(f"{name:9} {told(traces[name])}")
 
 # %% [markdown]
 # Half as much again as DDP. So ZeRO costs communication?
@@ -390,14 +402,14 @@ gaps = {
     for name, stage in stages.items()
     for n, cluster in ((2, pair), (4, four))
 }
-print({f"{name}, {n} ranks": f"{gap:.0e}" for (name, n), gap in gaps.items()})
+print(f"largest difference of any parameter, on any rank, after any step: {max(gaps.values()):.0e}")
 
 # %% claims="M5" tags=["nbval-check-output"]
 print(checks.lab14.sent(by_stage, {name: multiples(traces[name]) for name in stages}))
 for name in stages:
     same = all(gaps[name, n] < 1e-6 for n in (2, 4))
     print(f"{name}: equal to Adam of one process after each step, to 1e-6: {same}")
-    print(f"         sends {multiples(traces[name])} P (n - 1) / n:", calls(traces[name]))
+    print(f"         {told(traces[name])}")
 
 # %% [markdown]
 # Stages 1 and 2 send **what DDP sends**. Only stage 3 sends more: half as much again, since parameters are gathered twice, for forward and for backward.
@@ -428,11 +440,11 @@ for name, key in FORMS.items():
     found = [kept(traces[name], rank) for rank in range(4)]
     form = states(parameters, stage=key, world_size=4)
     exact = all(one[category] == form[category] for one in found for category in KEPT)
-    told = ", ".join(f"{category} {found[0][category]:,}" for category in KEPT)
-    print(f"{name:8} {told}; as predicted on all ranks: {exact}")
+    bytes_of_rank_0 = ", ".join(f"{category} {found[0][category]:,}" for category in KEPT)
+    print(f"{name:8} {bytes_of_rank_0}; as predicted: {exact}")
 
 # %% [markdown]
-# The same as a picture: bars are measured, outlines are predicted.
+# ("As predicted" is True where it is so on all four ranks, to the byte.) The same as a picture: bars are measured, outlines are predicted.
 
 
 # %% claims="M5"
@@ -481,26 +493,28 @@ def activations(trace):
 
 
 def multiplications(wrap):
+    """Return the floating-point operations of this rank's forward and backward."""
+    rank, n = place(wrap)
     model = wrap(Model(seed=0), ADAM)
     with FlopCounterMode(display=False) as counter:
-        model(batch(0, dist.get_rank(), 4)).square().mean().backward()
+        model(batch(0, rank, n)).square().mean().backward()
     return counter.get_total_flops()
 
 
-flops = {name: four.run(multiplications, wrap)[0] for name, wrap in stages.items()}
-flops["DDP"] = four.run(multiplications, Replicated)[0]
-kept_for_backward = {name: activations(trace) for name, trace in traces.items() if trace.memory}
+wraps = {"one process": Plain, "DDP": Replicated, **stages}
+kept_for_backward = {name: activations(traces[name]) for name in wraps}
+operations = {name: four.run(multiplications, wrap)[0] for name, wrap in wraps.items()}
 
 # %% tags=["nbval-check-output"]
 found = {
-    "activations, beside DDP": kept_for_backward["stage 3"] / kept_for_backward["DDP"],
-    "multiplications, beside DDP": flops["stage 3"] / flops["DDP"],
-    "activations, beside one process": kept_for_backward["stage 3"]
-    / kept_for_backward["one process"],
+    f"{what}, beside {other}": measured["stage 3"] / measured[other]
+    for what, measured in (("activations", kept_for_backward), ("multiplications", operations))
+    for other in ("DDP", "one process")
 }
 print(checks.lab14.divided(divided, found))
-print("bytes of activations:", kept_for_backward)
-print("floating-point operations of rank 0:", flops)
+for name in wraps:
+    print(f"{name:11} {kept_for_backward[name]:7,} bytes of activations in forward,", end=" ")
+    print(f"{operations[name]:10,} floating-point operations")
 
 # %% [markdown]
 # - **"Sharding shrinks activations."** No: they belong to *rows*. A rank has a quarter of the batch, so it has a quarter of one process's activations, at every stage and under DDP alike.
@@ -548,7 +562,7 @@ for rank in range(4):
     measured, predicted = kept(traces["torch"], rank)[KEPT[2]], form[KEPT[2]]
     print(f"rank {rank} has {measured:9,} bytes of state, predicted {predicted:9,}")
 print("equal to Adam of one process after each step, to 1e-6:", own_gap < 1e-6)
-print(f"sends {multiples(traces['torch'])} P (n - 1) / n:", calls(traces["torch"]))
+print(told(traces["torch"]))
 
 # %% claims="M5"
 views.memory_bars(map(row, ["stage 1", "torch"]), badge=badge, title="Stage 1, twice")
