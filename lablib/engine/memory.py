@@ -81,7 +81,7 @@ class _Tracker(_torch.MemTracker):  # type: ignore[misc]
     def module(self) -> str:
         """Return the name of the innermost module, as its model gives it; of the outermost one, its class."""
         innermost = max(self._mod_tracker.parents - {"Global"}, key=lambda name: name.count("."), default="")
-        root, *path = innermost.split(".")
+        root, *path = [part for part in innermost.split(".") if part != "_fsdp_wrapped_module"]
         return ".".join(path[1:] if path[:1] == ["module"] else path) or root
 
     def __enter__(self) -> _Tracker:
