@@ -36,7 +36,7 @@ class Zero1(Walk):
     def reduce(self) -> None:
         self.held.make("gradient vector", Category.COMMUNICATION, self.shard * self.shards)
         self.held.sample()
-        self.held.dropped("gradient of ")
+        self.held.drop_all("gradient of ")
         self.held.turn("gradient vector", Category.GRADIENTS)
         self.held.sample()
 
@@ -49,7 +49,7 @@ class Zero2(Zero1):
         self.held.make("vector", Category.COMMUNICATION, self.shard * self.shards)
         self.held.sample()
         self.held.drop("vector")
-        self.held.dropped("gradient of ")
+        self.held.drop_all("gradient of ")
         self.held.turn("gradient slice", Category.GRADIENTS)
         self.held.sample()
 
@@ -59,7 +59,7 @@ class Zero3(Zero2):
 
     def enter(self, op: Op) -> None:
         if op.module == LOSS:
-            self.held.dropped("gathered")
+            self.held.drop_all("gathered")
         elif "gathered" not in self.held:
             self.held.make("gathered", Category.PARAMETERS, self.shard * self.shards)
             self.held.sample()
@@ -205,7 +205,7 @@ class Fsdp2(Fsdp1):
         for name in ["", *self.order]:
             if f"all of {name}" in self.held:
                 self.scatter(name)
-        self.held.dropped("scattered ")
+        self.held.drop_all("scattered ")
 
     def fetch(self, name: str) -> None:
         if self.shards > 1 and f"buffer of {name}" not in self.held:
@@ -225,7 +225,7 @@ class Fsdp2(Fsdp1):
 
     def scatter(self, name: str) -> None:
         self.free(name)
-        self.held.dropped("scattered ")
+        self.held.drop_all("scattered ")
         self.held.make(f"scattered {name}", Category.COMMUNICATION, self.shards * self.shard[name])
         self.held.sample()
         self.drop_gradients(name)

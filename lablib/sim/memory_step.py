@@ -59,6 +59,9 @@ def simulate(
         raise UsageError(
             f"the activations need a parameter {min(unknown)}, which is not given: take one model for both"
         )
+    element = dtype_named(dtype).nbytes
+    if activations.element != element:
+        raise UsageError(f"the activations are of another number type than dtype={dtype!r}: give both the same")
     spans: list[Span] = []
     samples = []
     for rank in range(world_size) if ranks is None else ranks:
@@ -73,7 +76,6 @@ def simulate(
             ranks_per_node=ranks_per_node,
         )
         shape = layout(listed, stage=stage, world_size=world_size, rank=rank, ranks_per_node=ranks_per_node)
-        element = dtype_named(dtype).nbytes
         held = Held(rank, iteration)
         shards = shards_of(stage, world_size, ranks_per_node)
         walk = WALKS.get(stage, Walk)(held, activations, listed, stage=stage, shards=shards, element=element)
@@ -96,10 +98,10 @@ def simulate(
             held.make("state", Category.OPTIMIZER, state)
             held.sample()
         step(held, shape.updated, optimizer=optimizer, element=4 if master_weights else element, foreach=foreach)
-        held.dropped("master gradients")
+        held.drop_all("master gradients")
         held.phase = ""
-        held.dropped("gradient")
-        held.dropped(LOSS)
+        held.drop_all("gradient")
+        held.drop_all(LOSS)
         held.sample()
         spans += [_span(held, kind) for kind in (Kind.FORWARD, Kind.BACKWARD, Kind.OPTIMIZER)]
         samples += held.samples

@@ -70,7 +70,7 @@ class Held:
     def __contains__(self, name: str) -> bool:
         return name in self._kept
 
-    def dropped(self, prefix: str) -> None:
+    def drop_all(self, prefix: str) -> None:
         """Let go of everything whose name begins like this."""
         for name in [one for one in self._kept if one.startswith(prefix)]:
             while name in self._kept:
@@ -113,6 +113,7 @@ class Walk:
         self.gradients = {one.name: element * one.numel for one in parameters if one.trainable}
         self._size = activations.nbytes_of
         self.needs = self._that_need_gradients()
+        self._first = {op.segment: op for op in reversed(activations.ops)}  # of each segment
         self._pending: dict[str, str] = {}
         self._made = 0
         self._done: set[str] = set()
@@ -167,7 +168,7 @@ class Walk:
                 self._compute_again(op.segment)
             self._back(op)
             self.leave_back(op)
-            if op.segment and op is next(one for one in self.tape.ops if one.segment == op.segment):
+            if op.segment and op is self._first[op.segment]:
                 for name in self.tape.segment_inputs(op.segment):
                     self.held.drop(name)
         self.held.module = ""
@@ -196,18 +197,15 @@ class Walk:
         final = {storage(name): place for place, op in enumerate(ops) for name in (*op.reads, *op.holds, *op.writes)}
         if again:  # autocast keeps its copies of parameters while it is on
             final |= {name: len(ops) - 1 for op in ops if not op.reads for name in op.writes}
-        entered: set[str] = set()
         made: set[str] = set()
         for place, op in enumerate(ops):
-            if not again:
-                self.held.phase = "" if op.module == LOSS else "forward"
             self.held.module = "" if op.module == LOSS else op.module
             if not again:
+                self.held.phase = "" if op.module == LOSS else "forward"
                 self.enter(op)
-            if op.segment and not again and op.segment not in entered:
-                entered.add(op.segment)
-                for name in self.tape.segment_inputs(op.segment):
-                    self.held.keep(name)
+                if op.segment and op is self._first[op.segment]:
+                    for name in self.tape.segment_inputs(op.segment):
+                        self.held.keep(name)
             # The last one is not even computed again where what it has made is not kept.
             idle = again and op is ops[-1] and not set(op.saves) & set(op.writes)
             for name in () if op.views or idle else op.writes:

@@ -49,11 +49,13 @@ class Activations(Sequence[tuple[str, int]]):
         ops: in order.
         nbytes_of: bytes of each tensor.
         source: name of the tensor that view is of, for those that are views.
+        element: bytes of a number of the model.
     """
 
     ops: tuple[Op, ...]
     nbytes_of: dict[str, int]
     source: dict[str, str] = field(default_factory=dict)
+    element: int = 4
 
     def storage(self, name: str) -> str:
         """Return the tensor in whose memory this one lies."""
@@ -218,4 +220,4 @@ class Tape:
         held = ["input", "targets", output, *self.casts]
         output = self.cast(LOSS, output, self.element)
         self.add(LOSS, [output], LOSS, self.numel(output), saves=[output, "targets"], holds=held)
-        return Activations(tuple(self.ops), dict(self.nbytes_of), dict(self.source))
+        return Activations(tuple(self.ops), dict(self.nbytes_of), dict(self.source), self.element)

@@ -133,6 +133,7 @@ def test_one_rank_of_many_is_predicted_alone() -> None:
     assert {one.rank for one in trace.memory} == {0, 511}
 
 
+ONE = [Parameter("0.weight", (2, 2)), Parameter("0.bias", (2,))]
 TWO = [Parameter("a", (2, 2)), Parameter("b", (2,))]
 
 
@@ -159,6 +160,7 @@ TWO = [Parameter("a", (2, 2)), Parameter("b", (2,))]
         (lambda: states([Parameter("c", (1,), trainable=False)], stage="ddp", world_size=2), "no parameter"),
         (lambda: Parameter("a", (2, -1)), "from 0 on"),
         (lambda: simulate(TWO, mlp([2, 2], batch=1), stage="ddp", world_size=1), "0.bias"),
+        (lambda: simulate(ONE, mlp([2, 2], batch=1), stage="ddp", world_size=1, dtype="bfloat16"), "both the same"),
     ],
 )
 def test_wrong_calls_are_told_what_to_give(call, says) -> None:

@@ -50,6 +50,27 @@ class ByHand:
         self.sliced.zero_grad()
 
 
+class MasterWeights:
+    """Let an optimizer update float32 copies of a model's parameters."""
+
+    def __init__(self, parameters: Iterable[nn.Parameter], make: Any) -> None:
+        self.parameters = list(parameters)
+        self.masters = [one.detach().float() for one in self.parameters]
+        self.optimizer = make(self.masters)
+
+    def step(self) -> None:
+        for master, one in zip(self.masters, self.parameters, strict=True):
+            master.grad = one.grad.float()
+        self.optimizer.step()
+        for master, one in zip(self.masters, self.parameters, strict=True):
+            one.detach().copy_(master)
+            master.grad = None
+
+    def zero_grad(self) -> None:
+        for one in self.parameters:
+            one.grad = None
+
+
 def share(model: nn.Module, stage: str, optimizer: str, wrapped: Iterable[str], **facts: Any) -> tuple[nn.Module, Any]:
     """Return the model as ranks share it, and its optimizer."""
     make = partial(OPTIMIZERS[optimizer], lr=0.01, **facts)
@@ -97,6 +118,8 @@ def train(
     parameters = parameters_of(model, wrapped=wrapped)
     options = {"foreach": True} if how.get("foreach") else {}
     model, opt = share(model, stage, optimizer, wrapped, **options)
+    if how.get("master_weights"):
+        opt = MasterWeights(model.parameters(), OPTIMIZERS[optimizer])
     for _ in range(3):
         inputs, targets = (torch.randn(shape, dtype=dtype) for shape in shapes)
         train_step(model, opt, inputs, targets, autocast=how.get("autocast", False))

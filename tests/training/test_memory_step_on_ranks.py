@@ -32,6 +32,7 @@ CASES = [
     (WIDE, (64,), "zero3", 2, "adam", {}),
     (DEEP, (200,), "ddp", 2, "adam", {}),
     (WIDE, (2,), "ddp", 2, "adam", {"dtype": "bfloat16"}),
+    (WIDE, (2,), "ddp", 2, "adam", {"dtype": "bfloat16", "master_weights": True}),
     (WIDE, (64,), "ddp", 2, "sgd", {"autocast": True}),
     (BLOCKS, (4, 16), "ddp", 1, "adam", {}),
     (BLOCKS, (4, 16), "ddp", 2, "sgd", {"autocast": True}),
