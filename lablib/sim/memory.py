@@ -69,7 +69,7 @@ def states(
     """Return the bytes that stay in a rank's memory after an optimizer's step, before ``zero_grad``.
 
     Bytes a parameter with Adam on one rank: 16 in float32 (4 + 4 + 8); 16 in bfloat16 with master weights, as the ZeRO
-    paper counts (2 + 2 + 12); 18 where the gradients are kept in float32 too (2 + 4 + 12), as Megatron-LM's distributed
+    paper counts (2 + 2 + 12); 18 where the gradients that stay are float32 (2 + 4 + 12), as Megatron-LM's distributed
     optimizer and Hugging Face count; 8 in plain bfloat16. Each adds 4 bytes a tensor: Adam counts its steps.
 
     Args:
