@@ -37,9 +37,9 @@ _GAP_PX = 8.0
 _PITCH_PX = (4.0, 20.0)
 _LEAST_BLOCK_PX = 22.0
 _PALE = 0.6
-_WIDTH_PX = 850.0  # of the plot itself in a notebook, as far as words need to know it
+_WIDTH_PX = 760.0  # of the plot itself in a notebook, as far as words need to know it
 _LETTER_PX = 6.8
-_SHARE = 0.57  # of the width, for the longest bar: words stand behind it
+_SHARE = 0.52  # of the width, for the longest bar: words stand behind it
 
 
 class _Places:

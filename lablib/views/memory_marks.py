@@ -144,6 +144,16 @@ def words(layout: Layout, limit: int | None, theme: Theme) -> Labels:
             above,
         )
         if layout.limit and limit is not None:
-            side = "limit" if late else "limit to the left"
-            labels.add(side, f"limit {memory_words.amount(limit)}", shift if late else layout.end - shift, line - 11)
+            left = _left_is_free(row, layout)
+            side = "limit" if left else "limit to the left"
+            labels.add(side, f"limit {memory_words.amount(limit)}", shift if left else layout.end - shift, line - 11)
     return labels
+
+
+def _left_is_free(row: Row, layout: Layout) -> bool:
+    """Return whether words above the limit are best read at the left edge: far from the peak and from high areas."""
+    at = row.x[row.peak] / layout.end
+    if not 0.3 < at < 0.7:
+        return bool(at >= 0.7)
+    totals, edge = row.levels[:, -1], 0.15 * layout.end
+    return bool(totals[row.x[:-1] <= edge].max(initial=0) <= totals[row.x[1:] >= layout.end - edge].max(initial=0))

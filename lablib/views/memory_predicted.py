@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -83,13 +84,30 @@ def _anchors(samples: Sequence[MemorySample], row: Row) -> tuple[dict[float, flo
     single = len({one.iteration for one in samples}) == 1
     measured = _begins(row.samples, row.x.tolist(), None)
     foreseen = _begins(samples, [float(one.time_ns) for one in samples], last if single else None)
-    pairs = {at: measured[key] for key, at in foreseen.items() if key in measured}
+    pairs: dict[float, float] = {}
+    for key in (one for one in foreseen if one in measured):
+        pairs.setdefault(foreseen[key], measured[key])  # of a phase and a module that begin together the phase
     final = last if single else samples[-1].iteration
     there = [place for place, one in enumerate(row.samples) if one.iteration == final] or [len(row.samples) - 1]
-    pairs[float(samples[-1].time_ns)] = float(row.x[there[-1]])
-    ordered = sorted(pairs.items())
-    placed = np.maximum.accumulate([to for _, to in ordered]).tolist()
-    return {at: to for (at, _), to in zip(ordered, placed, strict=True)}, float(row.x[there[-1] + 1])
+    pairs.setdefault(float(samples[-1].time_ns), float(row.x[there[-1]]))
+    return _rising(sorted(pairs.items())), float(row.x[there[-1] + 1])
+
+
+def _rising(pairs: Sequence[tuple[float, float]]) -> dict[float, float]:
+    """Return as many pairs as can be kept so that what they point at never goes back: their order may differ a bit."""
+    tails: list[float] = []
+    lengths = []
+    for _, to in pairs:
+        lengths.append(bisect_right(tails, to))
+        tails[lengths[-1] : lengths[-1] + 1] = [to]
+    kept: dict[float, float] = {}
+    wanted = len(tails) - 1
+    limit = float("inf")
+    for (at, to), length in zip(reversed(pairs), reversed(lengths), strict=True):
+        if length == wanted and to <= limit:
+            kept[at] = limit = to
+            wanted -= 1
+    return dict(reversed(kept.items()))
 
 
 def _begins(
@@ -100,11 +118,11 @@ def _begins(
     What lies between two phases is a phase, too, called by the one before.
     """
     begins: dict[tuple[int | None, str, str], float] = {}
-    before = ""
+    before: dict[int | None, str] = {}
     for sample, at in zip(samples, times, strict=False):
         number = sample.iteration if iteration is None else iteration
-        phase = sample.phase or f"after {before}"
-        before = sample.phase or before
+        phase = sample.phase or f"after {before.get(number, '')}"
+        before[number] = sample.phase or before.get(number, "")
         for key in ((number, "", ""), (number, phase, ""), (number, phase, sample.module)):
             begins.setdefault(key, at)
     return begins

@@ -1,5 +1,6 @@
 """The picture of memory over time, as data."""
 
+from dataclasses import replace
 from itertools import combinations, pairwise
 
 import numpy as np
@@ -177,6 +178,20 @@ def test_all_changes_are_as_wide_where_there_is_no_clock(truth, timed):
         mine = [one[Category.ACTIVATIONS] for one in trace.memory if one.rank == rank]
         assert [at for at, _ in found[rank]] == list(range(len(mine)))
         assert [nbytes for _, nbytes in found[rank]] == pytest.approx(mine, abs=2)
+
+
+def test_a_module_that_comes_at_another_time_does_not_bend_the_prediction():
+    run = memory_trace(1)
+    samples = list(run.memory)
+    first = next(place for place, one in enumerate(samples) if (one.phase, one.module) == ("backward", "layer2"))
+    samples[first] = replace(samples[first], module="layer0")  # as a hook of an outer module may tell it
+    odd = Trace.of_spans([], world_size=1, truth="simulated", memory=samples)
+    [piece] = map(clean, pieces(*(getattr(part(memory(run, predicted=odd), "predicted"), axis) for axis in "xy")))
+    wanted = np.array([one.time_ns / 1e6 for one in run.memory])
+    begins = [place for place in range(1, len(samples)) if samples[place].phase != samples[place - 1].phase]
+    assert piece[::2, 0][begins] == pytest.approx(wanted[begins])
+    assert np.abs(piece[::2, 0] - wanted).max() <= 1  # the millisecond that the odd sample takes
+    assert min(np.diff(piece[:, 0])) >= 0
 
 
 def test_a_prediction_of_one_iteration_is_laid_over_the_last():
