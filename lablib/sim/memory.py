@@ -126,7 +126,8 @@ def layout(
         )
         return Layout(sum(padded), sum(size for size, one in zip(padded, listed, strict=True) if one.trainable), mine)
     if stage.startswith("fsdp1"):
-        flat = tuple(chunk(sum(one.numel for one in unit), shards) for unit in units(listed).values())
+        root_first = sorted(units(listed).items(), key=lambda unit: unit[0] != "")  # as the optimizer meets them
+        flat = tuple(chunk(sum(one.numel for one in unit), shards) for _, unit in root_first)
         return Layout(sum(flat), sum(flat), flat)
     part = chunk(sum(trained), world_size)
     whole, frozen = part * world_size, total - sum(trained)

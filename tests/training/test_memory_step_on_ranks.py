@@ -13,6 +13,7 @@ from lablib.trace.memory import Category
 from lablib.trace.spans import Kind
 
 WIDE = {"widths": [32, 64, 64, 64, 16]}
+ODD = {"widths": [70, 50, 31, 66, 23]}
 DEEP = {"widths": [32] + [48] * 8, "activation": "gelu", "checkpoint": 3}
 BLOCKS = {"layers": 3, "hidden": 32, "heads": 4}
 FULL, SELECTIVE = {**BLOCKS, "checkpoint": "full", "attention": "flash"}, {**BLOCKS, "checkpoint": "selective"}
@@ -52,6 +53,8 @@ CASES = [
     ],
     (WIDE, (64,), "fsdp1_hybrid_shard", 4, "adam", {"ranks_per_node": 2}),
     (BLOCKS, (4, 16), "fsdp2", 4, "sgd", {}),
+    (ODD, (9,), "fsdp1_full_shard", 4, "adam", {}),
+    (ODD, (9,), "fsdp2", 4, "adam", {}),
 ]
 
 
