@@ -211,8 +211,8 @@ first_try = checks.lab14.first_try(FirstTry, four.run)
 print(first_try)
 
 # %% [markdown]
-# It was beside plain Adam of *one process with all the data*, at every step, on four ranks. (While one of your stages does not pass yet, the lab goes on with ours:
-# `lablib/parallel/zero.py`.)
+# The check runs your class on four ranks, and compares every step with plain Adam of *one process with all the data*. (While one of your stages does not pass yet, the lab goes on with
+# ours: `lablib/parallel/zero.py`.)
 #
 # What does it send? P are the bytes of the vector. On n ranks, the best algorithms send for one tensor of P bytes
 #
