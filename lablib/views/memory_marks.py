@@ -61,7 +61,7 @@ def prediction(predicted: Predicted | None, layout: Layout, theme: Theme) -> lis
     """Return the outline, and below it a wider one in the colour of the paper: it shows on every area."""
     lines = {**outline(predicted, layout), "hoverinfo": "skip"}
     return [
-        {**lines, "name": "around predicted", "line": {"color": theme.paper, "width": 7}, "showlegend": False},
+        {**lines, "name": "around predicted", "line": {"color": theme.paper, "width": 5}, "showlegend": False},
         {
             **lines,
             "name": "predicted",

@@ -33,6 +33,7 @@ def above(upper: Sketch, lower: Sketch, *, title: str, badge: Badge | None = Non
     return Sketch(
         traces=[*upper.traces, *below, _heading(lower)],
         layout={
+            **lower.layout,
             **upper.layout,
             "yaxis": {**upper.layout["yaxis"], "domain": [1 - heights[0] / height, 1]},
             "xaxis2": {**lower.layout["xaxis"], "anchor": "y2"},
