@@ -1,6 +1,9 @@
 # `make lab` to study, `make test` to check a change; `make help` lists the rest.
 # Options: PYTHON=python3.11  PORT=8890  RESET=04  TORCH_INDEX=<address of a package index to take torch from>
 
+# torch's idle threads sleep: by default they spin, and take the cores from the ranks.
+export OMP_WAIT_POLICY ?= PASSIVE
+
 PYTHON ?= python3
 PORT =
 RESET =

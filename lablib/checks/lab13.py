@@ -11,7 +11,7 @@ from lablib.checks.tables import judge_rows, judge_truths
 from lablib.checks.verdict import PASSED, Verdict, check, compare, failed
 
 _AS_GOOD = 1.01
-_WIDTH, _LAYERS, _BYTES = 256, 8, 4  # of the lab's model, in float32
+_WIDTH, _LAYERS, _BYTES = 128, 8, 4  # of the lab's model, in float32
 
 
 @check(wants="a dict with a number of bytes for each")
@@ -58,7 +58,7 @@ def where(answer: Any, measured: Mapping[str, str]) -> Verdict:
 
 @check(wants="a number of bytes")
 def heavy(answer: Any, measured: int) -> Verdict:
-    """Judge the bytes behind a loss of 1024 samples with 256 outputs; ``measured`` has them."""
+    """Judge the bytes behind a loss of 512 samples with 128 outputs; ``measured`` has them."""
     return compare(
         number(answer),
         float(measured),
@@ -67,7 +67,7 @@ def heavy(answer: Any, measured: int) -> Verdict:
             0.0: "it is a tensor: it has memory of its own",
             8.0: "a float32 has 4 bytes; and there is more behind it",
             measured / 4: "that is how many squares there are; each has 4 bytes",
-            measured / 1024: "that is one sample's squares",
+            measured / 512: "that is one sample's squares",
         },
         "as many squares as there are outputs in the batch, 4 bytes each",
     )
@@ -83,7 +83,7 @@ def kept(answer: Callable[..., Any], right: Callable[[int], int]) -> Verdict:
     """
     if not callable(answer):
         raise WrongKind("got no function")
-    for batch in (1, 32, 1024):
+    for batch in (1, 32, 512):
         given, wanted = number(answer(batch)), right(batch)
         row = batch * _WIDTH * _BYTES
         known = {
@@ -178,7 +178,7 @@ def fits(answer: Callable[..., Any], peak: Callable[[int], int], budget: int) ->
     if batch < 1:
         return failed(f"got a batch of {batch}: look at the order of your terms")
     if batch > 100_000:
-        return failed(f"got a batch of {batch:,}: each sample keeps 8 × 256 × 4 bytes, and the budget is in bytes")
+        return failed(f"got a batch of {batch:,}: each sample keeps 8 × 128 × 4 bytes, and the budget is in bytes")
     top = peak(batch)
     if top > budget:
         over = f"out of memory: a batch of {batch} needs {top / 2**20:.1f} MiB of {budget / 2**20:.0f}"

@@ -70,7 +70,7 @@ PHASES: dict[str, Mistakes] = {
         "forward": "with a small batch activations are little; when is all that stays there, and work to do?",
         "backward": "close: all gradients are there at its end; but Adam then needs room to compute",
     },
-    "batch of 1024": {
+    "batch of 512": {
         "forward": "at its end all activations are there; one moment later their gradients come on top",
         "optimizer": "that is so while activations are little; they are gone when the optimizer steps",
     },

@@ -302,6 +302,8 @@ def _ensure_server() -> None:
     wanted = {
         PARENT_VARIABLE: str(os.getpid()),
         "PYTHONPATH": f"{_ROOT}{os.pathsep}{path}" if path else _ROOT,
+        # threads that wait for work by spinning take the cores from the ranks that have some
+        "OMP_WAIT_POLICY": os.environ.get("OMP_WAIT_POLICY", "PASSIVE"),
     }
     before = {name: os.environ.get(name) for name in wanted}
     resource_tracker.ensure_running()  # first, since it lets the stop button through again when it starts

@@ -33,14 +33,14 @@ MIB = 1 << 20
 # %% [markdown]
 # ## Bytes for each parameter
 #
-# Eight linear layers, 256 numbers wide, in `float32`. You train two steps of it with `memory=True`: lablib then looks at every operator, and counts
+# Eight linear layers, 128 numbers wide, in `float32`. You train two steps of it with `memory=True`: lablib then looks at every operator, and counts
 # what is in memory by what it is **for**.
 
 
 # %%
 def train(optimizer=torch.optim.Adam, *, wrap=lambda model: model, batch=32, parts=1, **how):
     """Train two steps; each adds up the gradients of so many parts of the batch."""
-    dtype, width = how.get("dtype", torch.float32), how.get("width", 256)
+    dtype, width = how.get("dtype", torch.float32), how.get("width", 128)
     torch.manual_seed(0)
     model = wrap(MLP([width] * 9, checkpoint=how.get("checkpoint", 0)).to(dtype))
     stepper = optimizer(model.parameters())
@@ -58,7 +58,7 @@ def memory_of(cluster, *args, **how):
     return cluster.run(partial(train, *args, **how), memory=True).trace
 
 
-P = sum(parameter.numel() for parameter in MLP([256] * 9).parameters())
+P = sum(parameter.numel() for parameter in MLP([128] * 9).parameters())
 momentum = partial(torch.optim.SGD, momentum=0.9)
 view = partial(DDP, gradient_as_bucket_view=True)
 print(f"{P:,} parameters, {P * 4 / MIB:.2f} MiB")
@@ -98,7 +98,7 @@ for name, held in stays.items():
 # Is the closed form right to the byte? `states` adds up what each way to train keeps.
 
 # %% claims="M1" tags=["nbval-check-output"]
-model = parameters_of(MLP([256] * 9))
+model = parameters_of(MLP([128] * 9))
 for name, stage in (("Adam under DDP", "ddp"), ("Adam under DDP, gradient_as_bucket_view=True", "ddp_bucket_view")):
     for rank in range(2):
         formula = states(model, stage=stage, world_size=2, rank=rank)
@@ -127,25 +127,25 @@ print(checks.lab13.billions(billions))
 # %% [markdown]
 # ## Over time
 #
-# That is what *stays*. Now a batch of 1024, and everything that comes and goes. **Predict** in which part of the step the peak is, `"forward"`, `"backward"` or `"optimizer"`,
-# with a batch of 32 and with one of 1024.
+# That is what *stays*. Now a batch of 512, and everything that comes and goes. **Predict** in which part of the step the peak is, `"forward"`, `"backward"` or `"optimizer"`,
+# with a batch of 32 and with one of 512.
 
 # %% claims="M1"
 where = {}
 where["batch of 32"] = "optimizer"  # solution
-where["batch of 1024"] = "backward"  # solution
+where["batch of 512"] = "backward"  # solution
 
-small, large = traces["Adam"], memory_of(alone, batch=1024)
-peaks = {"batch of 32": peak(small, rank=0), "batch of 1024": peak(large, rank=0)}
+small, large = traces["Adam"], memory_of(alone, batch=512)
+peaks = {"batch of 32": peak(small, rank=0), "batch of 512": peak(large, rank=0)}
 
 
 # %%
 def predicted(batch, **how):
-    acts = mlp([256] * 9, batch=batch, **how)
+    acts = mlp([128] * 9, batch=batch, **how)
     return simulate(model, acts, stage="alone", world_size=1, optimizer="adam")
 
 
-views.memory(large, iteration=1, predicted=predicted(1024), title="A step with a batch of 1024")
+views.memory(large, iteration=1, predicted=predicted(512), title="A step with a batch of 512")
 
 # %% claims="M1" tags=["nbval-check-output"]
 print(checks.lab13.where(where, {name: sample.phase for name, sample in peaks.items()}))
@@ -158,13 +158,13 @@ for name, sample in peaks.items():
 # Forward climbs: each layer **keeps its input**, because backward needs it. Backward descends, and leaves gradients behind. With a small batch the highest point is the optimizer's
 # step, where everything that stays is there and Adam needs room to compute. With a large one it is the start of backward.
 #
-# Look at the right end: the step is over, and 3 MiB of activations are still there. Two are `x` and `y`, which the loop holds until it makes new ones. The third is `loss`, one
+# Look at the right end: the step is over, and activations are still there, three times batch × 128 numbers. Two are `x` and `y`, which the loop holds until it makes new ones. The third is `loss`, one
 # number. **Predict** how many bytes it holds on to.
 
 # %% claims="M1"
-heavy = 1024 * 256 * 4  # solution
+heavy = 512 * 128 * 4  # solution
 
-loss = mse_loss(torch.randn(1024, 256), torch.randn(1024, 256))
+loss = mse_loss(torch.randn(512, 128), torch.randn(512, 128))
 copy = loss.clone()
 
 # %% claims="M1" tags=["nbval-check-output"]
@@ -177,7 +177,7 @@ print("one number:", loss.numel() == 1, " bytes behind its copy:", copy.untyped_
 #
 # ## Activations
 #
-# So a layer keeps batch × 256 numbers of 4 bytes. Eight layers keep their inputs; a ReLU keeps its output, which is the *same* tensor as the next layer's input.
+# So a layer keeps batch × 128 numbers of 4 bytes. Eight layers keep their inputs; a ReLU keeps its output, which is the *same* tensor as the next layer's input.
 #
 # ### Exercise: from which batch on?
 #
@@ -187,19 +187,19 @@ print("one number:", loss.numel() == 1, " bytes behind its copy:", copy.untyped_
 # %% claims="M2"
 def kept(batch):
     # solution
-    return 8 * batch * 256 * 4
+    return 8 * batch * 128 * 4
     # end solution
 
 
-crossing = 16 * P // (8 * 256 * 4) + 1  # solution
+crossing = 16 * P // (8 * 128 * 4) + 1  # solution
 
 # %% claims="M2" tags=["nbval-check-output"]
-print(checks.lab13.kept(kept, lambda batch: sum(nbytes for _, nbytes in mlp([256] * 9, batch=batch))))
+print(checks.lab13.kept(kept, lambda batch: sum(nbytes for _, nbytes in mlp([128] * 9, batch=batch))))
 print(checks.lab13.crossing(crossing, P))
 
 # %% claims="M2"
 curve = {}
-for batch in (64, 256, 512, 2048):
+for batch in (32, 128, 256, 1024):
     trace = memory_of(alone, batch=batch)
     curve[batch] = at_end(trace, rank=0, phase="forward")["activations"], sum(stays["Adam"].values())
 
@@ -219,7 +219,7 @@ for batch, (activations, rest) in curve.items():
 # %% claims="M3"
 best = 3  # solution
 
-again = {n: memory_of(alone, batch=1024, checkpoint=n) for n in (0, 1, 2, 3, 4, 8)}
+again = {n: memory_of(alone, batch=512, checkpoint=n) for n in (0, 1, 2, 3, 4, 8)}
 table = {n: (at_end(one, rank=0, phase="forward"), peak(one, rank=0)) for n, one in again.items()}
 
 
@@ -232,10 +232,10 @@ def forwards(segments):
         nonlocal count
         count += 1
 
-    model = MLP([256] * 9, checkpoint=segments)
+    model = MLP([128] * 9, checkpoint=segments)
     for layer in list(model)[::2]:
         layer.register_forward_hook(seen)
-    model(torch.randn(4, 256)).sum().backward()
+    model(torch.randn(4, 128)).sum().backward()
     return count
 
 
@@ -243,8 +243,8 @@ def forwards(segments):
 print(checks.lab13.best(best, {n: top.total for n, (_, top) in table.items()}))
 for n, (end, top) in table.items():
     name = f"{n} segments" if n else "no checkpoint"
-    print(f"{name:13}: {end['activations'] / MIB:4.1f} MiB kept,", end=" ")
-    print(f"peak {top.total / MIB:5.1f} MiB, {forwards(n)} forwards of layers")
+    print(f"{name:13}: {end['activations'] / MIB:.2f} MiB kept,", end=" ")
+    print(f"peak {top.total / MIB:.2f} MiB, {forwards(n)} forwards of layers")
 
 # %% [markdown]
 # With one segment, backward makes all activations at once, after all. With eight, every layer keeps its input: as before. In between, about √8 segments: few inputs are kept, and few
@@ -277,7 +277,7 @@ print("what stays:", ", ".join(f"{n / N:.0f} {what}" for what, n in kinds.items(
 #
 # ## More batch than memory
 #
-# Accumulation: a batch of 1024 as four parts of 256, with one step at the end. **Predict** what becomes a quarter, what stays: True for what shrinks.
+# Accumulation: a batch of 512 as four parts of 128, with one step at the end. **Predict** what becomes a quarter, what stays: True for what shrinks.
 
 # %% claims="B21"
 shrinks = {}
@@ -286,7 +286,7 @@ shrinks["gradients"] = False  # solution
 shrinks["optimizer state"] = False  # solution
 shrinks["activations"] = True  # solution
 
-parts = memory_of(alone, batch=1024, parts=4)
+parts = memory_of(alone, batch=512, parts=4)
 by_part = {what: [highest(one, what, rank=0) for one in (large, parts)] for what in shrinks}
 
 # %% claims="B21" tags=["nbval-check-output"]
@@ -346,8 +346,8 @@ print("tensors:", tensors // MIB, "MiB; the process has at least three times as 
 #
 # ## Exercise: the batch that just fits
 #
-# You have 25 MiB, Adam, no checkpointing. What is the largest batch whose step fits? Where backward begins, there are the layers' inputs, the output, and some tensors of its size
-# for the loss and its gradient. How many are they in all? `peaks["batch of 1024"]` knows. (And which of the 16 bytes are *not* there at that moment?) 10 % too few are fine; one too
+# You have 6 MiB, Adam, no checkpointing. What is the largest batch whose step fits? Where backward begins, there are the layers' inputs, the output, and some tensors of its size
+# for the loss and its gradient. How many are they in all? `peaks["batch of 512"]` knows. (And which of the 16 bytes are *not* there at that moment?) 10 % too few are fine; one too
 # many is out of memory.
 
 
@@ -355,8 +355,8 @@ print("tensors:", tensors // MIB, "MiB; the process has at least three times as 
 def largest_batch(budget):
     # solution
     stays = 12 * P  # no gradients: zero_grad freed them, and backward has not made new ones
-    row = 256 * 4
-    tensors, layer = divmod(peaks["batch of 1024"].total - stays, 1024 * row)
+    row = 128 * 4
+    tensors, layer = divmod(peaks["batch of 512"].total - stays, 512 * row)
     return (budget - stays - layer) // (tensors * row)  # layer: the first layer's gradients
     # end solution
 
@@ -365,7 +365,7 @@ def top(batch):
     return peak(memory_of(alone, batch=batch), rank=0, iteration=1).total
 
 
-verdict = checks.lab13.fits(largest_batch, top, 25 * MIB)
+verdict = checks.lab13.fits(largest_batch, top, 6 * MIB)
 
 # %% claims="M2" tags=["nbval-check-output"]
 print(verdict)

@@ -17,28 +17,28 @@ EACH = {
 }
 MEASURED_EACH = {name: nbytes + 0.00006 for name, nbytes in EACH.items()}
 RECIPE = {"parameters": 2, "gradients": 2, "master copy": 4, "Adam's two": 8}
-P = 526_336
+P = 132_096
 PEAKS = {0: 19_947_524, 1: 17_065_000, 2: 14_708_800, 3: 14_704_700, 4: 15_753_400, 8: 19_947_524}
 AUTOCAST = {16: [40, 89], 32: [80, 113], 64: [160, 161], 128: [320, 257], 256: [640, 449]}
 SHRINKS = {"parameters": False, "gradients": False, "optimizer state": False, "activations": True}
 FREED = {"DDP": 4, "gradient_as_bucket_view=True": 0}
-WHERE = {"batch of 32": "optimizer", "batch of 1024": "backward"}
+WHERE = {"batch of 32": "optimizer", "batch of 512": "backward"}
 
 
 def closed_form(batch):
-    return sum(nbytes for _, nbytes in mlp([256] * 9, batch=batch))
+    return sum(nbytes for _, nbytes in mlp([128] * 9, batch=batch))
 
 
 def kept(batch):
-    return 8 * batch * 256 * 4
+    return 8 * batch * 128 * 4
 
 
 def peak(batch):
-    return 12 * P + 13 * batch * 1024
+    return 12 * P + 13 * batch * 512
 
 
 def largest_batch(budget):
-    return (budget - 12 * P) // (13 * 1024)
+    return (budget - 12 * P) // (13 * 512)
 
 
 RIGHT = [
@@ -46,15 +46,15 @@ RIGHT = [
     (lab13.recipe, (RECIPE,)),
     (lab13.billions, (5,)),
     (lab13.where, (WHERE, WHERE)),
-    (lab13.heavy, (1 << 20, 1 << 20)),
+    (lab13.heavy, (1 << 18, 1 << 18)),
     (lab13.kept, (kept, closed_form)),
-    (lab13.crossing, (1029, P)),
+    (lab13.crossing, (517, P)),
     (lab13.best, (3, PEAKS)),
     (lab13.best, (2, PEAKS)),
     (lab13.smallest, (128, AUTOCAST)),
     (lab13.shrinks, (SHRINKS, SHRINKS)),
     (lab13.freed, (FREED, FREED)),
-    (lab13.fits, (largest_batch, peak, 25 << 20)),
+    (lab13.fits, (largest_batch, peak, 6 << 20)),
 ]
 
 
@@ -124,9 +124,9 @@ def test_billions(guess, said):
     [
         ("batch of 32", "backward", "Adam then needs room"),
         ("batch of 32", "forward", "activations are little"),
-        ("batch of 1024", "forward", "one moment later"),
-        ("batch of 1024", "Optimizer ", "they are gone when the optimizer steps"),
-        ("batch of 1024", "never", 'write "forward"'),
+        ("batch of 512", "forward", "one moment later"),
+        ("batch of 512", "Optimizer ", "they are gone when the optimizer steps"),
+        ("batch of 512", "never", 'write "forward"'),
     ],
 )
 def test_where(name, guess, said):
@@ -138,13 +138,13 @@ def test_where(name, guess, said):
     [
         (4, "in the same memory"),
         (0, "it is a tensor"),
-        (1024 * 256, "each has 4 bytes"),
-        (1024, "one sample's"),
+        (512 * 128, "each has 4 bytes"),
+        (512, "one sample's"),
         (7, "as many squares"),
     ],
 )
 def test_heavy(guess, said):
-    assert said in lab13.heavy(guess, 1 << 20).reason
+    assert said in lab13.heavy(guess, 1 << 18).reason
 
 
 def test_a_loss_keeps_the_memory_of_all_its_squares():
@@ -155,13 +155,13 @@ def test_a_loss_keeps_the_memory_of_all_its_squares():
 @pytest.mark.parametrize(
     ("function", "said"),
     [
-        (lambda batch: batch * 256 * 4, "one layer's input"),
-        (lambda batch: 8 * batch * 256, "a float32 has 4 bytes"),
-        (lambda batch: 16 * batch * 256 * 4, "count it once"),
-        (lambda batch: 15 * batch * 256 * 4, "count it once"),
-        (lambda batch: 9 * batch * 256 * 4, "no layer's input"),
-        (lambda batch: 7 * batch * 256 * 4, "the first layer keeps its input, too"),
-        (lambda batch: 8 * 256 * 256 * 4, "those are the weights"),
+        (lambda batch: batch * 128 * 4, "one layer's input"),
+        (lambda batch: 8 * batch * 128, "a float32 has 4 bytes"),
+        (lambda batch: 16 * batch * 128 * 4, "count it once"),
+        (lambda batch: 15 * batch * 128 * 4, "count it once"),
+        (lambda batch: 9 * batch * 128 * 4, "no layer's input"),
+        (lambda batch: 7 * batch * 128 * 4, "the first layer keeps its input, too"),
+        (lambda batch: 8 * 128 * 128 * 4, "those are the weights"),
         (lambda batch: 0, "count the inputs"),
     ],
 )
@@ -172,10 +172,10 @@ def test_kept(function, said):
 @pytest.mark.parametrize(
     ("guess", "said"),
     [
-        (258, "more than the parameters"),
-        (515, "all of it stays"),
-        (1286, "no DDP here"),
-        (1028, "not more yet"),
+        (130, "more than the parameters"),
+        (259, "all of it stays"),
+        (646, "no DDP here"),
+        (516, "not more yet"),
         (2000, "divide what stays"),
     ],
 )
@@ -233,13 +233,13 @@ def test_freed(name, guess, said):
 @pytest.mark.parametrize(
     ("function", "said"),
     [
-        (lambda budget: (budget - 16 * P) // (13 * 1024), "the gradients are not there yet"),
-        (lambda budget: (budget - 12 * P) // (8 * 1024), "what stays, or what all layers keep, is not all counted"),
-        (lambda budget: (budget - 12 * P) // (12 * 1024), "what backward makes while it runs"),
-        (lambda budget: budget // (13 * 1024), "out of memory"),
-        (lambda budget: (12 * P - budget) // (13 * 1024), "order of your terms"),
+        (lambda budget: (budget - 16 * P) // (13 * 512), "the gradients are not there yet"),
+        (lambda budget: (budget - 12 * P) // (8 * 512), "what stays, or what all layers keep, is not all counted"),
+        (lambda budget: (budget - 12 * P) // (12 * 512), "what backward makes while it runs"),
+        (lambda budget: budget // (13 * 512), "out of memory"),
+        (lambda budget: (12 * P - budget) // (13 * 512), "order of your terms"),
         (lambda budget: budget // 4, "the budget is in bytes"),
     ],
 )
 def test_fits(function, said):
-    assert said in checks.lab13.fits(function, peak, 25 << 20).reason
+    assert said in checks.lab13.fits(function, peak, 6 << 20).reason

@@ -1,9 +1,11 @@
 import os
+import sys
 from pathlib import Path
 
 import pytest
 
-from lablib.engine import cores
+import lablib
+from lablib.engine import births, cores
 
 
 @pytest.fixture
@@ -101,3 +103,10 @@ def test_affinity_of_this_process_is_obeyed():
         assert cores.usable_cores() == 1
     finally:
         os.sched_setaffinity(0, allowed)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc, which Linux has")
+def test_idle_threads_of_ranks_sleep_and_do_not_spin():
+    lablib.run(int, world_size=1)
+    begun_with = Path(f"/proc/{births.server_pid()}/environ").read_text().split("\0")
+    assert f"OMP_WAIT_POLICY={os.environ.get('OMP_WAIT_POLICY', 'PASSIVE')}" in begun_with
