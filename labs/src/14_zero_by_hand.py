@@ -389,16 +389,16 @@ stages = {
 for name, stage in stages.items():
     traces[name] = four.run(train, stage, memory=True).trace
 
-adam = pair.run(partial(train, Plain, steps=5, keep=True))[0]  # one process, all the data
 
-
-def largest_gap(cluster, *how):
-    ranks = cluster.run(partial(train, *how, steps=5, keep=True))
-    return max((a - b).abs().max().item() for mine in ranks for a, b in zip(mine, adam))
+def gap(wrap, make_optimizer=ADAM):
+    """Return the largest difference of any parameter, after any step, from one process's."""
+    mine = train(wrap, make_optimizer, steps=5, keep=True)
+    adam = train(Plain, steps=5, keep=True)  # here, with all the data
+    return max((a - b).abs().max().item() for a, b in zip(mine, adam))
 
 
 gaps = {
-    (name, n): largest_gap(cluster, stage)
+    (name, n): max(cluster.run(gap, stage))
     for name, stage in stages.items()
     for n, cluster in ((2, pair), (4, four))
 }
@@ -552,7 +552,7 @@ def updated():
 
 updates = {f"rank {rank}": numel for rank, numel in enumerate(four.run(updated))}
 traces["torch"] = four.run(train, Replicated, torchs, memory=True).trace
-own_gap = largest_gap(four, Replicated, torchs)
+own_gap = max(four.run(gap, Replicated, torchs))
 FORMS["torch"] = "zero1_torch"
 
 # %% claims="M5" tags=["nbval-check-output"]
