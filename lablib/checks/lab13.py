@@ -86,7 +86,7 @@ def kept(answer: Callable[..., Any], right: Callable[[int], int]) -> Verdict:
     for batch in (1, 32, 512):
         given, wanted = number(answer(batch)), right(batch)
         row = batch * _WIDTH * _BYTES
-        known = {
+        known: dict[float, str] = {
             row: "that is one layer's input",
             _LAYERS * batch * _WIDTH: "a float32 has 4 bytes",
             2 * _LAYERS * row: "a ReLU's output and the next layer's input are one tensor: count it once",

@@ -10,8 +10,6 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.distributed.fsdp import FullyShardedDataParallel, ShardingStrategy, fully_shard
-from torch.distributed.fsdp.wrap import CustomPolicy
 from torch.nn.parallel import DistributedDataParallel
 
 from lablib.errors import UsageError
@@ -21,12 +19,6 @@ from lablib.training.memory_models import MLP, Transformer, train_step
 
 MakeOptimizer = Callable[[Any], torch.optim.Optimizer]
 _ZERO = {"zero1": zero.Stage1, "zero2": zero.Stage2, "zero3": zero.Stage3}
-_FSDP1 = {
-    "fsdp1_full_shard": ShardingStrategy.FULL_SHARD,
-    "fsdp1_shard_grad_op": ShardingStrategy.SHARD_GRAD_OP,
-    "fsdp1_no_shard": ShardingStrategy.NO_SHARD,
-    "fsdp1_hybrid_shard": ShardingStrategy.HYBRID_SHARD,
-}
 _OPTIMIZERS: dict[str, MakeOptimizer] = {
     "sgd": partial(torch.optim.SGD, lr=1e-3),
     "momentum": partial(torch.optim.SGD, lr=1e-3, momentum=0.9),
@@ -97,11 +89,13 @@ def _shared(plan: MemoryPlan, model: nn.Module) -> tuple[nn.Module, Any]:
         return sliced, _ByHand(sliced)
     wrapped = {model.get_submodule(name) for name in plan.wrapped}
     if stage == "fsdp2":
+        from torch.distributed.fsdp import fully_shard  # takes a second: a notebook must not wait for it
+
         for one in wrapped:
             fully_shard(one)
         fully_shard(model)
         return model, make(model.parameters())
-    if stage in _FSDP1:
+    if stage.startswith("fsdp1_"):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FutureWarning)  # torch says that FSDP1 and NO_SHARD are old
             fsdp = _fsdp1(plan, model, wrapped)
@@ -118,6 +112,9 @@ def _zero1_of_torch(ddp: nn.Module, make: Any) -> torch.optim.Optimizer:
 
 
 def _fsdp1(plan: MemoryPlan, model: nn.Module, wrapped: set[nn.Module]) -> nn.Module:
+    from torch.distributed.fsdp import FullyShardedDataParallel, ShardingStrategy
+    from torch.distributed.fsdp.wrap import CustomPolicy
+
     groups: Any = None
     if plan.stage == "fsdp1_hybrid_shard":
         node, ranks = ranks_per_node(plan.world_size), range(plan.world_size)
@@ -128,7 +125,7 @@ def _fsdp1(plan: MemoryPlan, model: nn.Module, wrapped: set[nn.Module]) -> nn.Mo
     return FullyShardedDataParallel(
         model,
         process_group=groups,
-        sharding_strategy=_FSDP1[plan.stage],
+        sharding_strategy=ShardingStrategy[plan.stage.removeprefix("fsdp1_").upper()],
         auto_wrap_policy=CustomPolicy(lambda module: module in wrapped),
         device_id=next(model.parameters()).device,
     )
