@@ -19,7 +19,6 @@ _MADV_COLLAPSE = 25
 
 def settle() -> None:
     """Prepare this process for being forked many times; call it after the last import."""
-    gc.collect()
     gc.freeze()  # a collection in a rank would otherwise write to, and so copy, every page that holds an object
     if sys.platform != "linux":
         return

@@ -8,9 +8,11 @@
 # ---
 
 # %% id="imports"
-from lablib import Cluster, RunTimeout, checks, expect, run, sim, views, warm_up
+from lablib import warm_up
 
 warm_up()
+
+from lablib import Cluster, RunTimeout, checks, expect, run, sim, views
 
 import tempfile, threading, time
 from pathlib import Path

@@ -8,9 +8,11 @@
 # ---
 
 # %% id="imports"
-from lablib import Cluster, checks, run, span, views, warm_up
+from lablib import warm_up
 
 warm_up()
+
+from lablib import Cluster, checks, run, span, views
 
 from functools import partial
 

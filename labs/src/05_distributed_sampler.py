@@ -8,9 +8,11 @@
 # ---
 
 # %% id="imports"
-from lablib import Cluster, checks, expect, run, views, warm_up
+from lablib import warm_up
 
 warm_up()
+
+from lablib import Cluster, checks, expect, run, views
 
 import time, warnings
 

@@ -8,9 +8,11 @@
 # ---
 
 # %% id="imports"
-from lablib import Cluster, checks, views, warm_up
+from lablib import warm_up
 
 warm_up()
+
+from lablib import Cluster, checks, views
 
 import threading, time
 

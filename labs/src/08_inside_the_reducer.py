@@ -12,9 +12,11 @@ import os
 
 os.environ |= {"KINETO_LOG_LEVEL": "99", "TORCH_CPP_LOG_LEVEL": "ERROR"}  # no logs of torch here
 
-from lablib import Cluster, Link, analysis, checks, run, views, warm_up
+from lablib import warm_up
 
 warm_up()
+
+from lablib import Cluster, Link, analysis, checks, run, views
 
 import tempfile, time
 from functools import partial

@@ -8,9 +8,11 @@
 # ---
 
 # %% id="imports"
-from lablib import Cluster, checks, run, views, warm_up
+from lablib import warm_up
 
 warm_up()
+
+from lablib import Cluster, checks, run, views
 
 from functools import partial
 
@@ -99,7 +101,11 @@ for name, held in stays.items():
 
 # %% claims="M1" tags=["nbval-check-output"]
 model = parameters_of(MLP([128] * 9))
-for name, stage in (("Adam under DDP", "ddp"), ("Adam under DDP, gradient_as_bucket_view=True", "ddp_bucket_view")):
+as_stages = {
+    "Adam under DDP": "ddp",
+    "Adam under DDP, gradient_as_bucket_view=True": "ddp_bucket_view",
+}
+for name, stage in as_stages.items():
     for rank in range(2):
         formula = states(model, stage=stage, world_size=2, rank=rank)
         counted = at_end(traces[name], rank=rank, phase="optimizer")
@@ -194,14 +200,15 @@ def kept(batch):
 crossing = 16 * P // (8 * 128 * 4) + 1  # solution
 
 # %% claims="M2" tags=["nbval-check-output"]
-print(checks.lab13.kept(kept, lambda batch: sum(nbytes for _, nbytes in mlp([128] * 9, batch=batch))))
+print(checks.lab13.kept(kept, lambda batch: sum(n for _, n in mlp([128] * 9, batch=batch))))
 print(checks.lab13.crossing(crossing, P))
 
 # %% claims="M2"
 curve = {}
-for batch in (32, 128, 256, 1024):
+for batch in (32, 256, 1024):
     trace = memory_of(alone, batch=batch)
-    curve[batch] = at_end(trace, rank=0, phase="forward")["activations"], sum(stays["Adam"].values())
+    activations = at_end(trace, rank=0, phase="forward")["activations"]
+    curve[batch] = activations, sum(stays["Adam"].values())
 
 # %% claims="M2" tags=["nbval-check-output"]
 for batch, (activations, rest) in curve.items():
@@ -214,13 +221,14 @@ for batch, (activations, rest) in curve.items():
 # ## Checkpointing
 #
 # Keep less, compute again: `torch.utils.checkpoint` keeps only the input of a **segment**; backward runs the segment's forward again. The eight layers in `n` segments: **predict**
-# which `n` has the lowest peak.
+# which `n` of 0 (no checkpoint), 1, 3 and 8 has the lowest peak.
 
 # %% claims="M3"
 best = 3  # solution
 
-again = {n: memory_of(alone, batch=512, checkpoint=n) for n in (0, 1, 2, 3, 4, 8)}
-table = {n: (at_end(one, rank=0, phase="forward"), peak(one, rank=0)) for n, one in again.items()}
+again = {n: memory_of(alone, batch=512, checkpoint=n) for n in (0, 1, 3, 8)}
+kept_by = {n: at_end(one, rank=0, phase="forward")["activations"] for n, one in again.items()}
+tops = {n: peak(one, rank=0).total for n, one in again.items()}
 
 
 # %% claims="M3"
@@ -239,12 +247,15 @@ def forwards(segments):
     return count
 
 
+computed = {n: alone.run(forwards, n)[0] for n in again}
+
+
 # %% claims="M3" tags=["nbval-check-output"]
-print(checks.lab13.best(best, {n: top.total for n, (_, top) in table.items()}))
-for n, (end, top) in table.items():
+print(checks.lab13.best(best, tops))
+for n, nbytes in kept_by.items():
     name = f"{n} segments" if n else "no checkpoint"
-    print(f"{name:13}: {end['activations'] / MIB:.2f} MiB kept,", end=" ")
-    print(f"peak {top.total / MIB:.2f} MiB, {forwards(n)} forwards of layers")
+    print(f"{name:13}: {nbytes / MIB:.2f} MiB kept,", end=" ")
+    print(f"peak {tops[n] / MIB:.2f} MiB, {computed[n]} forwards of layers")
 
 # %% [markdown]
 # With one segment, backward makes all activations at once, after all. With eight, every layer keeps its input: as before. In between, about √8 segments: few inputs are kept, and few
@@ -252,14 +263,14 @@ for n, (end, top) in table.items():
 #
 # ## Mixed precision
 #
-# `autocast` computes in bfloat16, so activations take half. **Predict**: of the batches 16, 32, 64, 128, 256, which is the smallest where autocast really *saves* activation memory?
+# `autocast` computes in bfloat16, so activations take half. **Predict**: of the batches 16, 64, 128, 256, which is the smallest where autocast really *saves* activation memory?
 # (This model is 64 wide.)
 
 # %% claims="M4"
 smallest = 128  # solution
 
 halves = {}
-for batch in (16, 32, 64, 128, 256):
+for batch in (16, 64, 128, 256):
     both = [memory_of(alone, width=64, batch=batch, autocast=on) for on in (False, True)]
     halves[batch] = [highest(one, "activations", rank=0, iteration=1) for one in both]
 kinds = at_end(memory_of(alone, width=64, autocast=True), rank=0, phase="optimizer")
@@ -267,7 +278,7 @@ kinds = at_end(memory_of(alone, width=64, autocast=True), rank=0, phase="optimiz
 # %% claims="M4" tags=["nbval-check-output"]
 print(checks.lab13.smallest(smallest, halves))
 for batch, (without, under) in halves.items():
-    print(f"batch of {batch:3}: {without / 1024:5.0f} KiB without, {under / 1024:5.0f} KiB under autocast")
+    print(f"batch of {batch:3}: {without >> 10:5} KiB without, {under >> 10:5} KiB under autocast")
 N = sum(one.numel() for one in MLP([64] * 9).parameters())
 print("what stays:", ", ".join(f"{n / N:.0f} {what}" for what, n in kinds.items() if n >= N))
 
@@ -339,7 +350,9 @@ seen = run(process_and_tensors, world_size=1)
 rss, tensors = seen[0]
 
 # %% tags=["nbval-check-output"]
-print("tensors:", tensors // MIB, "MiB; the process has at least three times as much:", rss > 3 * tensors)
+print(
+    f"tensors: {tensors // MIB} MiB; the process has more than three times that: {rss > 3 * tensors}"
+)
 
 # %% [markdown]
 # On a GPU, every sample of a trace has `allocated` and `reserved` as well, and `views.memory` tells both.
@@ -376,8 +389,13 @@ print(verdict)
 # Change the model, the batch, the precision, the optimizer, the way to share. The bars are closed forms, for every stage; the curve is one step; *Run on real ranks* lays the
 # measurement over it.
 
+
 # %% id="explorer"
-memory_explorer(run=lambda settings: run(partial(measured, settings), world_size=settings.world_size, memory=True))
+def on_real_ranks(plan):
+    return run(partial(measured, plan), world_size=plan.world_size, memory=True)
+
+
+memory_explorer(run=on_real_ranks)
 
 # %% [markdown]
 # ## Recap
