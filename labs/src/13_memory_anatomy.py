@@ -350,9 +350,7 @@ seen = run(process_and_tensors, world_size=1)
 rss, tensors = seen[0]
 
 # %% tags=["nbval-check-output"]
-print(
-    f"tensors: {tensors // MIB} MiB; the process has more than three times that: {rss > 3 * tensors}"
-)
+print(f"tensors: {tensors // MIB} MiB; the process has over three times that: {rss > 3 * tensors}")
 
 # %% [markdown]
 # On a GPU, every sample of a trace has `allocated` and `reserved` as well, and `views.memory` tells both.
