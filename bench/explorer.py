@@ -20,10 +20,10 @@ from jupyter_client.manager import start_new_kernel
 import lablib
 from lablib.sim import OPERATIONS
 from lablib.training.collectives import measure
-from lablib.widgets import Explorer, bucket_explorer, collectives_explorer
+from lablib.widgets import Explorer, bucket_explorer, collectives_explorer, memory_explorer
 
 TURNS = 50
-MOST_KNOB_S = {"collectives": 0.050, "buckets": 0.100}
+MOST_KNOB_S = {"collectives": 0.050, "buckets": 0.100, "memory": 0.100}
 RUNS = 5
 
 
@@ -54,12 +54,28 @@ def bucket_turns() -> Iterator[tuple[str, Any]]:
         ]
 
 
+def memory_turns() -> Iterator[tuple[str, Any]]:
+    """Yield knobs of the memory explorer, round and round; every turn changes the figure."""
+    for stage in cycle(("zero2", "fsdp2", "zero3", "ddp")):
+        yield from [("stage", stage), ("batch", 64), ("rank", 3), ("batch", 16), ("rank", 0)]
+
+
 def turn_all() -> dict[str, list[float]]:
-    """Return the seconds of every turn of every explorer; the buckets are 25 on each of 8 ranks."""
+    """Return the seconds of every turn of every explorer.
+
+    The buckets are 25 on each of 8 ranks; the memory is that of a transformer with 12 blocks on 8 ranks.
+    """
     buckets = bucket_explorer()
     for name, value in {"world_size": 8, "layers": 25, "cap": 1}.items():
         buckets.knobs[name].value = value
-    todo = {"collectives": (collectives_explorer(), turns()), "buckets": (buckets, bucket_turns())}
+    memory = memory_explorer()
+    for name, value in {"model": "transformer", "layers": 12, "world_size": 8}.items():
+        memory.knobs[name].value = value
+    todo = {
+        "collectives": (collectives_explorer(), turns()),
+        "buckets": (buckets, bucket_turns()),
+        "memory": (memory, memory_turns()),
+    }
     return {
         kind: [turn(explorer, name, value) for name, value in islice(some, TURNS)]
         for kind, (explorer, some) in todo.items()

@@ -19,7 +19,7 @@ from lablib.views import shard_words
 from lablib.views.frame import LINE_PX, TEXT_PX, Badge, chosen_theme
 from lablib.views.labels import Labels, Style
 from lablib.views.paints import Paints
-from lablib.views.palette import DARK, Theme, rank_colour, text_on
+from lablib.views.palette import Theme, alarm, rank_colour, text_on
 from lablib.views.shard_boxes import Box
 from lablib.views.shard_grid import WIDTH, Grid, grid_of
 from lablib.views.shard_rows import CAPTION
@@ -112,7 +112,7 @@ def _labels(theme: Theme) -> Labels:
             "plain": Style(TEXT_PX, theme.ink),
             "small": Style(_SMALL_PX, theme.muted),
             "right": Style(_SMALL_PX, theme.real),
-            "wrong": Style(_SMALL_PX, _alarm(theme)),
+            "wrong": Style(_SMALL_PX, alarm(theme)),
             "end": Style(_SMALL_PX, theme.muted, "middle left"),
         }
     )
@@ -169,7 +169,7 @@ def _frames(grid: Grid, theme: Theme) -> dict[str, Any]:
 
 def _fill(box: Box, theme: Theme) -> str:
     if box.kind == "different":
-        return _alarm(theme)
+        return alarm(theme)
     if box.kind == "never":
         return theme.paper
     return _rank_colour(box.ranks[0]) if len(box.ranks) == 1 else theme.panel
@@ -178,7 +178,7 @@ def _fill(box: Box, theme: Theme) -> str:
 def _boxes(boxes: Sequence[Box], theme: Theme, name: str) -> dict[str, Any]:
     """Return samples, or bars for many."""
     ranks = {rank for box in boxes for rank in box.ranks}
-    marker = Paints(*map(_rank_colour, sorted(ranks)), theme.panel, theme.paper, _alarm(theme)).of(
+    marker = Paints(*map(_rank_colour, sorted(ranks)), theme.panel, theme.paper, alarm(theme)).of(
         _fill(box, theme) for box in boxes
     )
     edges = [_edge(box, theme) for box in boxes]
@@ -274,7 +274,3 @@ def _accuracies(found: Sequence[Accuracy], grid: Grid, theme: Theme) -> dict[str
         "marker": {**Paints(theme.emulated, theme.real, theme.grid).of(one for _, one in bars), "line": {"width": 0}},
         "hoverinfo": "skip",
     }
-
-
-def _alarm(theme: Theme) -> str:
-    return "#ff7b72" if theme is DARK else "#c1121f"

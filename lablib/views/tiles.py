@@ -19,7 +19,7 @@ from lablib.sim import Agreement, Placement, Tile, Undefined
 from lablib.views import tile_words
 from lablib.views.frame import LINE_PX, TEXT_PX, Badge, chosen_theme
 from lablib.views.paints import Paints
-from lablib.views.palette import DARK, HUES, Theme, rank_colour, text_on
+from lablib.views.palette import HUES, Theme, alarm, rank_colour, text_on
 from lablib.views.sketch import Sketch
 from lablib.views.tile_grid import FOOT, WIDTH, Arc, Grid, Panel, Spot, grid_of
 
@@ -113,7 +113,7 @@ class _Labels:
             "small number": (_SMALL_PX, theme.muted, right),
             "right": (_SMALL_PX, theme.real, left),
             "near": (_SMALL_PX, theme.emulated, left),
-            "wrong": (_SMALL_PX, _alarm(theme), left),
+            "wrong": (_SMALL_PX, alarm(theme), left),
         }
         self._words: dict[str, list[tuple[float, float, str]]] = {style: [] for style in self._styles}
 
@@ -181,7 +181,7 @@ def _bodies(grid: Grid, theme: Theme, *, hatched: bool) -> dict[str, Any]:
         theme.grid,
         theme.panel,
         theme.paper,
-        _alarm(theme),
+        alarm(theme),
     ]
     edges = [_edge(spot, theme) for spot in spots]
     marker = Paints(*fills).of(_fill(spot, theme) for spot in spots)
@@ -206,7 +206,7 @@ def _bars(boxes: NDArray[np.float64]) -> dict[str, Any]:
 
 def _fill(spot: Spot, theme: Theme) -> str:
     if spot.measured is not None and spot.measured.verdict == "different":
-        return _alarm(theme)
+        return alarm(theme)
     if spot.outside:
         return theme.grid
     if spot.combined:
@@ -299,7 +299,3 @@ def _heads(arcs: tuple[Arc, ...], ranks: int) -> dict[str, Any]:
         "hovertext": about,
         "hoverinfo": "text",
     }
-
-
-def _alarm(theme: Theme) -> str:
-    return "#ff7b72" if theme is DARK else "#c1121f"
