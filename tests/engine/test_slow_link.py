@@ -163,7 +163,7 @@ def test_a_link_is_refused_where_ranks_compute_on_gpus() -> None:
     from lablib.engine.options import Extras
 
     with pytest.raises(UsageError, match="on the CPU only"):
-        Extras.checked(False, SLOW, device="cuda")
+        Extras.checked(False, False, SLOW, device="cuda")
 
 
 class Cuda:
@@ -195,7 +195,7 @@ def test_a_gpus_moments_are_those_of_its_stream() -> None:
 def test_an_operation_on_a_gpu_is_timed_by_its_stream(monkeypatch) -> None:
     cuda = Cuda()
     monkeypatch.setattr(recording, "CudaClock", lambda: clock.CudaClock(cuda))
-    record = recording.Recording(3, record=True, link=None, cards=-1, device="cuda:3")
+    record = recording.Recording(3, record=True, memory=False, link=None, cards=-1, device="cuda:3")
     cuda.events[0].at_ms = time.perf_counter_ns() / 1e6
     record.start()
     work = Late()
