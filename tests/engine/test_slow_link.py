@@ -204,9 +204,9 @@ def test_an_operation_on_a_gpu_is_timed_by_its_stream(monkeypatch) -> None:
     called_ns = time.perf_counter_ns()
     time.sleep(0.02)
     work.get_future().set_result(None)
-    spans, emulated = record.stop()
-    (span,) = spans
-    assert not emulated
+    recorded = record.stop()
+    (span,) = recorded.spans
+    assert not recorded.emulated
     assert (span.rank, span.name, span.lane, span.nbytes) == (3, "all_reduce", "cuda:3", 8)
     assert span.start_ns > called_ns  # the host only queued it
     assert span.length_ns >= 20e6
