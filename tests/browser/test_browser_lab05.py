@@ -48,6 +48,7 @@ def test_every_cell_runs_and_shows_no_error(lab05):
     assert [cell["count"] for cell in lab05.code] == list(range(1, len(lab05.code) + 1))
 
 
+@pytest.mark.parametrize("theme", ["light", pytest.param("dark", marks=pytest.mark.soak)], indirect=True)
 def test_figures_are_drawn(lab05, theme):
     cells = lab05.cells_with_figures()
     pictures = [cell["id"] for cell in lab05.code if cell["source"].splitlines()[-1].startswith("picture(")]
@@ -134,6 +135,7 @@ def test_samples_that_nobody_gets_are_told_aloud(explorer):
     explorer.cell.screenshot("lab05-explorer-nothing")
 
 
+@pytest.mark.parametrize("theme", ["light", pytest.param("dark", marks=pytest.mark.soak)], indirect=True)
 def test_knobs_and_words_can_be_read(explorer, theme):
     explorer.cell.screenshot(f"lab05-explorer-{theme}")
     assert explorer.cell.lowest_contrast(".widget-inline-hbox, .widget-checkbox, .widget-html-content, button") >= 4.5

@@ -33,6 +33,7 @@ def test_every_cell_runs_and_shows_no_error(lab08):
     assert [cell["count"] for cell in lab08.code] == list(range(1, len(lab08.code) + 1))
 
 
+@pytest.mark.parametrize("theme", ["light", pytest.param("dark", marks=pytest.mark.soak)], indirect=True)
 def test_figures_are_drawn_and_can_be_read(lab08, theme):
     cells = lab08.cells_with_figures()
     ends_in_a_view = [cell["id"] for cell in lab08.code if cell["source"].splitlines()[-1].startswith("views.")]
@@ -77,6 +78,7 @@ def test_settings_of_ddp_are_boxes_to_tick(explorer):
     explorer.settle("iteration 1, 2 buckets")
 
 
+@pytest.mark.parametrize("theme", ["light", pytest.param("dark", marks=pytest.mark.soak)], indirect=True)
 @pytest.mark.parametrize("layers", [pytest.param(1, marks=pytest.mark.soak), 25])
 def test_words_can_be_read_with_few_and_many_buckets(explorer, layers, theme):
     explorer.cell.choose("cap, MiB", "1")
