@@ -270,7 +270,7 @@ print(*backends, sep="\n")
 # %% claims="R3 R10"
 def one_stays_out():
     if os.environ["RANK"] == "0":
-        dist.init_process_group("gloo", timeout=timedelta(seconds=0.3))
+        dist.init_process_group("gloo", timeout=timedelta(seconds=0.2))
 
 
 with expect(RankFailed) as alone:
@@ -368,7 +368,7 @@ def setup():
     os.environ["MASTER_ADDR"] = "127.0.0.1"
     os.environ["MASTER_PORT"] = "12355"
     rank, n = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    dist.init_process_group("gloo", rank=rank, world_size=n, timeout=timedelta(seconds=0.3))
+    dist.init_process_group("gloo", rank=rank, world_size=n, timeout=timedelta(seconds=0.2))
 
 
 with expect(RankFailed) as overwritten:
@@ -557,7 +557,7 @@ def two_sums():
 
 
 with expect(RunError) as stuck:
-    run(two_sums, world_size=4, timeout=0.5)
+    run(two_sums, world_size=4, timeout=0.3)
 
 # %% tags=["nbval-check-output"]
 for seen, mine in grid:
