@@ -18,6 +18,7 @@ DEEP = {"widths": [32] + [48] * 8, "activation": "gelu", "checkpoint": 3}
 BLOCKS = {"layers": 3, "hidden": 32, "heads": 4}
 FULL, SELECTIVE = {**BLOCKS, "checkpoint": "full", "attention": "flash"}, {**BLOCKS, "checkpoint": "selective"}
 TIE = 1.005  # a mesh takes some bytes, and a checkpoint stops some operations before the end
+IN_FLIGHT = 1.05  # FSDP2 lets go of a gradient's copy when its reduce_scatter is through, sooner or later
 
 CASES = [
     # model, sizes of a batch, stage, world size, optimizer, other facts
@@ -90,7 +91,8 @@ def test_the_peak_is_where_it_is_predicted_and_as_high(
     real, predicted = both(clusters, facts, batch, stage, world_size, optimizer, how)
     for rank in range(world_size):
         measured, told = peak(real, rank=rank, iteration=2), peak(predicted, rank=rank)
-        assert measured.total / TIE <= told.total <= measured.total * TIE
+        near = IN_FLIGHT if stage == "fsdp2" else TIE
+        assert measured.total / near <= told.total <= measured.total * near
         assert told.phase == measured.phase
 
 
