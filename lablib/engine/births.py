@@ -223,7 +223,10 @@ class _Spawned:
         first_lines = f"import sys; sys.path.insert(0, {_ROOT!r}); from lablib.engine import spawned; spawned.live()"
         with _stop_button_held():
             self._process = subprocess.Popen(
-                [sys.executable, "-c", first_lines], stdin=subprocess.PIPE, pass_fds=_descriptors(seat)
+                [sys.executable, "-c", first_lines],
+                stdin=subprocess.PIPE,
+                pass_fds=_descriptors(seat),
+                env={**os.environ, **_idle_threads_sleep()},
             )
         assert self._process.stdin is not None
         with contextlib.suppress(BrokenPipeError), self._process.stdin as pipe:
@@ -297,13 +300,17 @@ def _stop_button_held() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, old)
 
 
+def _idle_threads_sleep() -> dict[str, str]:
+    """Return what torch must find when it is imported: threads that spin while they wait take cores from ranks."""
+    return {"OMP_WAIT_POLICY": os.environ.get("OMP_WAIT_POLICY", "PASSIVE")}
+
+
 def _ensure_server() -> None:
     path = os.environ.get("PYTHONPATH")
     wanted = {
         PARENT_VARIABLE: str(os.getpid()),
         "PYTHONPATH": f"{_ROOT}{os.pathsep}{path}" if path else _ROOT,
-        # threads that wait for work by spinning take the cores from the ranks that have some
-        "OMP_WAIT_POLICY": os.environ.get("OMP_WAIT_POLICY", "PASSIVE"),
+        **_idle_threads_sleep(),
     }
     before = {name: os.environ.get(name) for name in wanted}
     resource_tracker.ensure_running()  # first, since it lets the stop button through again when it starts

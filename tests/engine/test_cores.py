@@ -1,11 +1,11 @@
 import os
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-import lablib
-from lablib.engine import births, cores
+from lablib.engine import cores
 
 
 @pytest.fixture
@@ -105,8 +105,19 @@ def test_affinity_of_this_process_is_obeyed():
         os.sched_setaffinity(0, allowed)
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc, which Linux has")
-def test_idle_threads_of_ranks_sleep_and_do_not_spin():
-    lablib.run(int, world_size=1)
-    begun_with = Path(f"/proc/{births.server_pid()}/environ").read_text().split("\0")
-    assert f"OMP_WAIT_POLICY={os.environ.get('OMP_WAIT_POLICY', 'PASSIVE')}" in begun_with
+_TELLS_ITS_POLICY = """
+import sys, lablib, psutil
+tell = lambda: psutil.Process().environ()["OMP_WAIT_POLICY"]
+print(lablib.run(tell, world_size=1, start_method=sys.argv[1])[0])
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("start_method", "set_by_user"), [("forkserver", None), ("spawn", None), ("spawn", "ACTIVE")])
+def test_idle_threads_of_ranks_sleep_unless_the_user_has_them_spin(start_method, set_by_user):
+    environment = {name: value for name, value in os.environ.items() if name != "OMP_WAIT_POLICY"}
+    if set_by_user:
+        environment["OMP_WAIT_POLICY"] = set_by_user
+    words = [sys.executable, "-c", _TELLS_ITS_POLICY, start_method]
+    told = subprocess.run(words, env=environment, capture_output=True, text=True, check=True, timeout=100).stdout
+    assert told.splitlines()[-1] == (set_by_user or "PASSIVE")
