@@ -6,6 +6,7 @@ Without one of them a figure or a hang report is poorer; labs go on.
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import CodeType
 from typing import Any
 
 import torch
@@ -138,6 +139,19 @@ def ddp_buckets(ddp: Any) -> list[tuple[int, tuple[str, ...], int]]:
         )
         for bucket in buckets
     ]
+
+
+def ddp_bucket_makers() -> set[CodeType]:
+    """Return the code in which DDP makes its buckets, and makes them again in the second iteration.
+
+    Raises:
+        NotInThisTorch: a private name is missing.
+    """
+    ddp = torch.nn.parallel.DistributedDataParallel
+    try:
+        return {ddp.__init__.__code__, ddp._pre_forward.__code__}
+    except AttributeError as error:
+        raise NotInThisTorch("DistributedDataParallel._pre_forward") from error
 
 
 def ddp_has_rebuilt(ddp: Any) -> bool:

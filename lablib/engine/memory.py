@@ -20,7 +20,6 @@ from typing import Any
 import torch
 from torch import nn
 from torch.nn.modules import module as modules
-from torch.nn.parallel import DistributedDataParallel
 from torch.optim import optimizer as optimizers
 from torch.utils._pytree import tree_iter
 
@@ -40,11 +39,7 @@ _CATEGORIES: dict[Any, Category] = {
     _COMMUNICATION: Category.COMMUNICATION,
     _Ref.OTH: Category.OTHER,
 }
-_REDUCER_CODE = {
-    getattr(DistributedDataParallel, name).__code__
-    for name in ("__init__", "_pre_forward")  # buckets are made here, and made again in the second iteration
-    if hasattr(DistributedDataParallel, name)
-}
+_MAKES_BUCKETS = torch_private.ddp_bucket_makers()
 
 
 class _Tracker(_torch.MemTracker):  # type: ignore[misc]
@@ -129,7 +124,7 @@ class _Tracker(_torch.MemTracker):  # type: ignore[misc]
     def _track(self, kind: Any, tensor: torch.Tensor) -> None:
         if self._steps:  # which temporaries stay is known after the step
             kind = _Ref.OPT if _under(sys._getframe(1), _makes_state) else _Ref.TEMP
-        elif _under(sys._getframe(1), _REDUCER_CODE.__contains__):
+        elif _under(sys._getframe(1), _MAKES_BUCKETS.__contains__):
             kind = _COMMUNICATION
         super()._track(kind, tensor)
 

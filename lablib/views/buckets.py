@@ -14,7 +14,7 @@ from lablib.errors import UsageError
 from lablib.trace import Kind, Trace
 from lablib.views import bucket_words
 from lablib.views.bucket_rows import Layout, Line, Row, layout_of
-from lablib.views.frame import LINE_PX, Badge, chosen_theme
+from lablib.views.frame import LEGEND_BELOW, LINE_PX, Badge, chosen_theme
 from lablib.views.paints import Paints
 from lablib.views.palette import Theme, mixed, rank_colour
 from lablib.views.sketch import Sketch
@@ -97,15 +97,7 @@ def sketch(
                 "automargin": True,
             },
             "showlegend": True,
-            "legend": {
-                "orientation": "h",
-                "x": 0,
-                "yref": "container",
-                "y": 0,
-                "yanchor": "bottom",
-                "itemclick": False,
-                "itemdoubleclick": False,
-            },
+            "legend": LEGEND_BELOW,
         },
         title=title or f"Buckets of iteration {table.rows[0].iteration}",
         badge=badge or Badge.of(table),

@@ -15,6 +15,17 @@ THEME_VARIABLE = "LABLIB_THEME"
 TEXT_PX = 15
 TITLE_PX = 20
 LINE_PX = 2
+LEGEND_BELOW = {
+    "orientation": "h",
+    "x": 0,
+    "yref": "container",
+    "y": 0,
+    "yanchor": "bottom",
+    "traceorder": "normal",
+    "itemclick": False,
+    "itemdoubleclick": False,
+}
+"""A legend at the foot of the card, in the order of the traces, which a click does not change."""
 
 _TOP_PX = 84
 _SIDE_PX = 16

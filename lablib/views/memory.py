@@ -10,7 +10,7 @@ import plotly.graph_objects as go
 from lablib.errors import UsageError
 from lablib.trace import MemorySample, Trace
 from lablib.views import memory_areas, memory_marks
-from lablib.views.frame import Badge, chosen_theme
+from lablib.views.frame import LEGEND_BELOW, Badge, chosen_theme
 from lablib.views.memory_predicted import Predicted, totals
 from lablib.views.memory_rows import layout_of, tick_words
 from lablib.views.memory_told import summary
@@ -124,16 +124,7 @@ def sketch(
                 "automargin": True,
             },
             "showlegend": True,
-            "legend": {
-                "orientation": "h",
-                "x": 0,
-                "yref": "container",
-                "y": 0,
-                "yanchor": "bottom",
-                "traceorder": "normal",
-                "itemclick": False,
-                "itemdoubleclick": False,
-            },
+            "legend": LEGEND_BELOW,
         },
         title=title or ("Memory" if iteration is None else f"Memory in iteration {iteration}"),
         badge=badge or Badge.of(run),

@@ -19,7 +19,7 @@ import plotly.graph_objects as go
 from lablib.errors import UsageError
 from lablib.trace import Category
 from lablib.views import memory_bars_told as told
-from lablib.views.frame import LINE_PX, TEXT_PX, Badge, chosen_theme
+from lablib.views.frame import LEGEND_BELOW, LINE_PX, TEXT_PX, Badge, chosen_theme
 from lablib.views.labels import Labels, Style
 from lablib.views.memory_areas import keys
 from lablib.views.memory_bars_told import MemoryBars
@@ -156,16 +156,7 @@ def sketch(
                 "automargin": True,
             },
             "showlegend": True,
-            "legend": {
-                "orientation": "h",
-                "x": 0,
-                "yref": "container",
-                "y": 0,
-                "yanchor": "bottom",
-                "traceorder": "normal",
-                "itemclick": False,
-                "itemdoubleclick": False,
-            },
+            "legend": LEGEND_BELOW,
         },
         title=title or "What stays in memory, by rank",
         badge=badge,

@@ -19,7 +19,7 @@ from lablib.analysis.overlap import overlap as rows_of
 from lablib.errors import UsageError
 from lablib.trace import Kind, Trace
 from lablib.views import overlap_words
-from lablib.views.frame import LINE_PX, TEXT_PX, Badge, chosen_theme
+from lablib.views.frame import LEGEND_BELOW, LINE_PX, TEXT_PX, Badge, chosen_theme
 from lablib.views.paints import Paints
 from lablib.views.palette import Theme, mixed, rank_colour
 from lablib.views.sketch import Sketch
@@ -112,15 +112,7 @@ def sketch(
                 "automargin": True,
             },
             "showlegend": True,
-            "legend": {
-                "orientation": "h",
-                "x": 0,
-                "yref": "container",
-                "y": 0,
-                "yanchor": "bottom",
-                "itemclick": False,
-                "itemdoubleclick": False,
-            },
+            "legend": LEGEND_BELOW,
         },
         title=title or "Communication hidden behind compute",
         badge=badge,

@@ -66,7 +66,7 @@ view = partial(DDP, gradient_as_bucket_view=True)
 print(f"{P:,} parameters, {P * 4 / MIB:.2f} MiB")
 
 # %% [markdown]
-# **Predict** how many bytes stay in memory for each parameter after `step()`, before `zero_grad()`. What of it depends on the batch is gone by then.
+# **Predict** how many bytes stay in memory for each parameter after `step()`, before `zero_grad()`. Activations are left out here: what of them is still there comes later.
 
 # %% claims="M1"
 each = {}
@@ -86,12 +86,19 @@ traces = {
     "Adam under DDP": memory_of(pair, wrap=DDP),
     "Adam under DDP, gradient_as_bucket_view=True": memory_of(pair, wrap=view),
 }
-stays = {name: at_end(trace, rank=0, phase="optimizer") for name, trace in traces.items()}
+
+
+def what_stays(trace, rank=0):
+    held = at_end(trace, rank=rank, phase="optimizer")
+    return {what: nbytes for what, nbytes in held.items() if nbytes and what != "activations"}
+
+
+stays = {name: what_stays(trace) for name, trace in traces.items()}
 
 # %% claims="M1" tags=["nbval-check-output"]
 print(checks.lab13.each(each, {name: sum(held.values()) / P for name, held in stays.items()}))
 for name, held in stays.items():
-    print(f"{name}:", ", ".join(f"{n / P:.0f} {what}" for what, n in held.items() if n >= P))
+    print(f"{name}:", ", ".join(f"{n / P:.0f} {what}" for what, n in held.items()))
 
 # %% [markdown]
 # Adam keeps two numbers for each parameter: the means of the gradient and of its square. (And 4 bytes for each *tensor*, in which it counts its steps.) DDP keeps **buckets**, in
@@ -108,8 +115,7 @@ as_stages = {
 for name, stage in as_stages.items():
     for rank in range(2):
         formula = states(model, stage=stage, world_size=2, rank=rank)
-        counted = at_end(traces[name], rank=rank, phase="optimizer")
-        right = all(counted[what] == n for what, n in formula.items())
+        right = what_stays(traces[name], rank) == {what: n for what, n in formula.items() if n}
         print(f"{name}, rank {rank}: {sum(formula.values()):,} bytes stay, to the byte: {right}")
 
 # %% [markdown]
@@ -273,14 +279,14 @@ halves = {}
 for batch in (16, 64, 128, 256):
     both = [memory_of(alone, width=64, batch=batch, autocast=on) for on in (False, True)]
     halves[batch] = [highest(one, "activations", rank=0, iteration=1) for one in both]
-kinds = at_end(memory_of(alone, width=64, autocast=True), rank=0, phase="optimizer")
+kinds = what_stays(memory_of(alone, width=64, autocast=True))
 
 # %% claims="M4" tags=["nbval-check-output"]
 print(checks.lab13.smallest(smallest, halves))
 for batch, (without, under) in halves.items():
     print(f"batch of {batch:3}: {without >> 10:5} KiB without, {under >> 10:5} KiB under autocast")
 N = sum(one.numel() for one in MLP([64] * 9).parameters())
-print("what stays:", ", ".join(f"{n / N:.0f} {what}" for what, n in kinds.items() if n >= N))
+print("what stays:", ", ".join(f"{n / N:.0f} {what}" for what, n in kinds.items()))
 
 # %% [markdown]
 # Autocast makes **bfloat16 copies of the weights** and keeps them until forward has ended. They cost 2 bytes a weight whatever the batch; only a large batch saves more than that.
@@ -401,7 +407,7 @@ memory_explorer(run=on_real_ranks)
 # - **"A model of 4 bytes a parameter needs 4 bytes a parameter."** With Adam 16 stay, under DDP 20, or 16 with `gradient_as_bucket_view`.
 # - **"Model size decides whether it fits."** Activations grow with the batch, and from some batch on they are most of it.
 # - **"The peak is at the end of forward."** It is where backward begins, or in the optimizer's step.
-# - Checkpointing pays with a second forward, and has a best number of segments.
+# - Checkpointing pays with nearly a second forward, and has a best number of segments.
 # - **"Mixed precision halves memory."** It halves activations, and pays with copies of the weights. What stays, stays.
 # - Accumulation shrinks activations only. DDP shrinks nothing.
 # - **"nvidia-smi shows my tensors."** It shows the process.
