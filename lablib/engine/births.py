@@ -22,11 +22,11 @@ import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
-from multiprocessing import forkserver, resource_tracker
+from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any, NoReturn, Protocol
 
-from lablib.engine import guard
+from lablib.engine import guard, tracker
 from lablib.engine.wire import Seat
 from lablib.errors import UsageError
 
@@ -143,6 +143,7 @@ class RankProcess:
 
     def _bootstrap(self, parent_sentinel: int) -> NoReturn:
         os.close(parent_sentinel)
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)  # the server's own alarm
         inherited: Any = forkserver._forkserver
         os.close(inherited._forkserver_alive_fd)  # kept, it would keep the server alive after the kernel's death
         inherited._forkserver_alive_fd = None
@@ -313,7 +314,7 @@ def _ensure_server() -> None:
         **_idle_threads_sleep(),
     }
     before = {name: os.environ.get(name) for name in wanted}
-    resource_tracker.ensure_running()  # first, since it lets the stop button through again when it starts
+    tracker.ensure_running()  # first, since it lets the stop button through again when it starts
     with _stop_button_held():
         os.environ.update(wanted)
         try:

@@ -1,4 +1,4 @@
-"""Make forking cheap: few, large memory pages in the fork server, none of them touched by the collector later.
+"""Make forking cheap: few, large memory pages in the fork server.
 
 A fork copies the page table. With torch imported that is some 50,000 entries of 4 KiB pages; the same memory in pages
 of 2 MiB is a few hundred. The system does it on request (madvise(2): MADV_COLLAPSE, Linux 6.1), or things stay as they
@@ -8,18 +8,16 @@ are.
 from __future__ import annotations
 
 import ctypes
-import gc
 import sys
 from collections.abc import Iterator
 
 _LARGE_PAGE = 2 * 1024**2
+MADV_COLLAPSE = 25
 _MADV_HUGEPAGE = 14
-_MADV_COLLAPSE = 25
 
 
-def settle() -> None:
+def collapse() -> None:
     """Prepare this process for being forked many times; call it after the last import."""
-    gc.freeze()  # a collection in a rank would otherwise write to, and so copy, every page that holds an object
     if sys.platform != "linux":
         return
     advise = ctypes.CDLL(None).madvise
@@ -29,7 +27,7 @@ def settle() -> None:
         length = end // _LARGE_PAGE * _LARGE_PAGE - first
         if length > 0:  # an answer of -1, from an older system or for want of memory, changes nothing
             advise(first, length, _MADV_HUGEPAGE)
-            advise(first, length, _MADV_COLLAPSE)
+            advise(first, length, MADV_COLLAPSE)
 
 
 def _private_memory() -> Iterator[tuple[int, int]]:

@@ -23,6 +23,8 @@ from typing import Any
 from lablib.engine import pages
 from lablib.engine.births import PARENT_VARIABLE, descendants
 
+_SETTLES_AFTER_S = 0.2
+
 
 def _leave_when_orphaned(parent: int, ready: threading.Event) -> None:
     while not ready.wait(0.2):
@@ -70,8 +72,16 @@ def _prepare(parent: int) -> None:
     sys.stdout.flush()
     sys.stderr.flush()
     sys.path_importer_cache.clear()  # done here, a rank need not touch it
-    pages.settle()
+    gc.freeze()  # a collection in a rank would otherwise write to, and so copy, every page that holds an object
     gc.enable()
+    signal.signal(signal.SIGALRM, _settle)
+    signal.setitimer(signal.ITIMER_REAL, _SETTLES_AFTER_S)
+
+
+def _settle(*_: object) -> None:
+    """Make forking cheap once the first ranks are on their way: it takes as long as several forks."""
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    pages.collapse()
 
 
 if os.environ.pop(PARENT_VARIABLE, None) == str(os.getppid()):

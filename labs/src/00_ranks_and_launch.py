@@ -82,21 +82,37 @@ def by_spawn(rank, world_size, port, answers):
 
 
 # %% [markdown]
-# These functions go into a file `job.py`, letter for letter.
-#
-# ### Exercise: start it with torchrun
-#
-# Write the command: `torchrun`, told with `--standalone` that this host is alone (it then picks a free port) and with
-# `--nproc_per_node` how many processes to start, namely two; then the script. Each process imports torch first, which
-# takes seconds, so it works in the background: read on, and collect at the end.
+# These functions go into a file `job.py`, letter for letter. `torch.multiprocessing.spawn` starts two processes for the
+# last of them. Each imports torch first, which takes seconds, so they work in the background: read on, and collect at the
+# end.
 
-# %% claims="R8"
-line = "torchrun --standalone --nproc_per_node=2 job.py"  # solution
-
+# %% claims="R7"
 head = f"import os\nimport torch\nimport torch.distributed as dist\n\nNAMES = {NAMES}\n"
 functions = [inspect.getsource(function) for function in (hello, who, by_torchrun, by_spawn)]
 start = 'if __name__ == "__main__":\n    by_torchrun()\n'
 (here / "job.py").write_text("\n\n".join([head, *functions, start]))
+sys.path.insert(0, str(here))
+import job
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+spawning = mp.get_context("spawn")
+answers = spawning.SimpleQueue()
+from_file = mp.spawn(job.by_spawn, args=(2, free_port(), answers), nprocs=2, join=False)
+
+# %% [markdown]
+# ### Exercise: start it with torchrun
+#
+# The file is a script, too. Write the command: `torchrun`, told with `--standalone` that this host is alone (it then picks a
+# free port) and with `--nproc_per_node` how many processes to start, namely two; then the script.
+
+# %% claims="R8"
+line = "torchrun --standalone --nproc_per_node=2 job.py"  # solution
 
 verdict = checks.lab00.command(line)
 if verdict:
@@ -184,26 +200,12 @@ print("lists of the ranks:", noted.values, " list of the notebook:", heard)
 # %% [markdown]
 # Separate processes share no memory. What ranks know of each other, they were sent.
 #
-# Now the third launcher, `torch.multiprocessing.spawn`, in the background too. It starts two processes for a function of
-# the *file*. Would it take a function of a *cell*? It is built on `Process`, which sends the function to the new process by
-# `pickle`. Try that one step with `from_a_cell`; what the new process says goes to a file.
+# `torch.multiprocessing.spawn` got a function of a *file*. Would it take a function of a *cell*? It is built on `Process`,
+# which sends the function to the new process by `pickle`. Try that one step with `from_a_cell`; what the new process says
+# goes to a file.
 
 
 # %% claims="R7"
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
-sys.path.insert(0, str(here))
-import job
-
-spawning = mp.get_context("spawn")
-answers = spawning.SimpleQueue()
-from_file = mp.spawn(job.by_spawn, args=(2, free_port(), answers), nprocs=2, join=False)
-
-
 def from_a_cell(rank):
     print("never reached by rank", rank)
 
@@ -368,7 +370,7 @@ def setup():
     os.environ["MASTER_ADDR"] = "127.0.0.1"
     os.environ["MASTER_PORT"] = "12355"
     rank, n = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    dist.init_process_group("gloo", rank=rank, world_size=n, timeout=timedelta(seconds=0.2))
+    dist.init_process_group("gloo", rank=rank, world_size=n, timeout=timedelta(seconds=0.05))
 
 
 with expect(RankFailed) as overwritten:
@@ -402,8 +404,11 @@ print(verdict)
 #
 # With several hosts you start one `torchrun` on each: `--nnodes` hosts, `--nproc_per_node` processes on each,
 # `--node_rank` to say which host this is, `--rdzv_endpoint` where all meet, `--rdzv_id` to name the job. Two of
-# them on this machine can play two hosts; `main` *is* the program `torchrun`. A third command goes by the name that `torchrun`
-# had before. (`[rank 0]` in front of a line: the first command printed it.)
+# them on this machine can play two hosts; `main` *is* the program `torchrun`. (`[rank 0]` in front of a line: the first
+# command printed it.)
+#
+# Seven commands start together, since they mostly wait for each other: two hosts; the name that `torchrun` had before;
+# and two more pairs of hosts, each with a mistake, for later.
 
 # %% claims="R1 R8 R19"
 script = here / "report.py"
@@ -430,9 +435,14 @@ def told_in(*texts):
     return [dict(pair.split("=") for pair in line.split()) for line in lines]
 
 
-commands = two_hosts(own=(["--node_rank=0"], ["--node_rank=1"]))
+numbers = ["--node_rank=0"], ["--node_rank=1"]
+names = ["--node_rank=0", "--local_addr=localhost"], ["--node_rank=1", "--local_addr=127.0.0.1"]
+commands = two_hosts(own=numbers)
 commands += [["torch.distributed.launch", "--nproc_per_node=1", f"--master_port={free_port()}"]]
-*hosts, old = spawn(launch, args=(commands,), nprocs=3).output
+commands += two_hosts("--rdzv_conf=timeout=1")
+commands += two_hosts("--rdzv_backend=c10d", "--rdzv_id=lab00", own=names)
+done = spawn(launch, args=(commands,), nprocs=7)
+*hosts, old = done.output[:3]
 told = told_in(*hosts)
 badge = views.Badge("real", len(told), note="two torchruns on one machine")
 views.hosts([place(seen, "torchrun", "cpu") for seen in told], badge=badge)
@@ -483,19 +493,13 @@ badge = views.Badge("simulated", 8, "cuda", "nccl")
 views.hosts(plan, badge=badge, title="Two hosts with 4 GPUs each")
 
 # %% [markdown]
-# Two mistakes. **Forget** `--node_rank`: without `--rdzv_backend` the numbers are *static*, and yours is 0. **Give** it
-# together with `--rdzv_backend=c10d`: there the hosts settle the numbers among themselves. (`--local_addr`
-# gives our two hosts a name each.)
-
-# %% claims="R16 R17"
-names = (["--node_rank=0", "--local_addr=localhost"], ["--node_rank=1", "--local_addr=127.0.0.1"])
-commands = two_hosts("--rdzv_conf=timeout=1")
-commands += two_hosts("--rdzv_backend=c10d", "--rdzv_id=lab00", own=names)
-done = spawn(launch, args=(commands,), nprocs=4)
-given = done.output[2:]
+# The two mistakes. **Forget** `--node_rank`: without `--rdzv_backend` the numbers are *static*, and yours is 0. **Give**
+# it together with `--rdzv_backend=c10d`: there the hosts settle the numbers among themselves. (`--local_addr` gave our two
+# hosts a name each.) Here is what came of it.
 
 # %% claims="R16 R17" tags=["nbval-check-output"]
-forgotten = sorted(re.sub(r"port: \d+.*message", "…", value) for value in done.values[:2])
+forgotten = sorted(re.sub(r"port: \d+.*message", "…", value) for value in done.values[3:5])
+given = done.output[5:]
 print("forgotten:", *forgotten, sep="\n   ")
 print("given with c10d:", re.search("node_rank is only used.*", "".join(given))[0])
 for asked, text in enumerate(given):

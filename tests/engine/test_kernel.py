@@ -217,6 +217,17 @@ def test_a_graceful_shutdown_leaves_nothing(kernel) -> None:
     assert wait_until_gone(family, 5) == []
 
 
+def test_a_kernel_that_is_told_to_leave_leaves_by_itself(kernel, tmp_path) -> None:
+    kernel.run(
+        f"import atexit, pathlib\natexit.register(pathlib.Path({str(tmp_path / 'bye')!r}).touch)\n"
+        "cluster = Cluster(2)\ncluster.run(sums)\nready()"
+    )
+    family = kernel.family()
+    kernel.shut_down()
+    assert (tmp_path / "bye").exists()
+    assert wait_until_gone(family, 5) == []
+
+
 def test_a_restart_leaves_nothing_and_works_again(kernel) -> None:
     family = leave_behind(kernel, "deadlock")
     kernel.restart()

@@ -5,18 +5,21 @@ from __future__ import annotations
 import ctypes
 import dataclasses
 import io
+import mmap
 import os
+import re
 import resource
 import signal
 import sys
 import time
+from pathlib import Path
 
 import pytest
 import torch
 import torch.distributed as dist
 
 from lablib import Cluster, RankFailed, RankLost, RunTimeout, UsageError, run
-from lablib.engine import births, call
+from lablib.engine import births, call, pages
 
 
 def of_the_notebook(obj):
@@ -222,6 +225,34 @@ def test_a_stream_that_a_job_put_in_place_does_not_stay(capsys) -> None:
         result = cluster.run(print, "hello")
         assert result.output == ["hello\n", "hello\n"]
         assert result.pids == pids
+
+
+def test_an_alarm_of_ones_own_ends_a_rank_as_it_ends_any_process() -> None:
+    def alarmed() -> None:
+        signal.alarm(1)
+        time.sleep(60)
+
+    with pytest.raises(RankLost, match="SIGALRM"):
+        run(alarmed, world_size=1)
+
+
+def test_the_servers_memory_lies_in_large_pages_soon_after_it_started() -> None:
+    try:
+        block = mmap.mmap(-1, 8 * 2**20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        block.write(bytes(len(block)))
+        block.madvise(pages.MADV_COLLAPSE)
+    except OSError as error:
+        pytest.skip(f"this system does not make large pages on request: {error}")
+
+    def large_pages_kib() -> int:
+        told = Path(f"/proc/{births.server_pid()}/smaps_rollup").read_text()
+        return int(re.search(r"AnonHugePages: +(\d+) kB", told)[1])
+
+    run(dist.get_rank)
+    deadline = time.monotonic() + 30
+    while large_pages_kib() < 100_000:
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
 
 
 def test_a_server_killed_just_now_costs_nothing() -> None:
