@@ -26,14 +26,17 @@ help:
 lab: python
 	@$(SETUP) lab --port "$(PORT)" --reset "$(RESET)" --torch-index "$(TORCH_INDEX)"
 
+# Two processes share the tests: much of them is waiting. The labs run alone, since their seconds are counted.
+PYTEST = pytest -n 2 --dist loadfile --no-loadscope-reorder
+
 test: style
-	$(TEST) pytest
+	$(TEST) $(PYTEST)
 	$(TEST) pytest --nbval-lax --nbval-current-env --nbval-cell-timeout=120 labs
 
 # Whatever starts ranks, kernels or a browser waits for `make test`.
 REAL = engine notebook browser bench
 check: style
-	$(TEST) pytest -m "not slow and not soak and not browser" $(REAL:%=--ignore=tests/%)
+	$(TEST) $(PYTEST) -m "not slow and not soak and not browser" $(REAL:%=--ignore=tests/%)
 
 style: python
 	$(TEST) ruff check .

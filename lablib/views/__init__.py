@@ -1,11 +1,6 @@
-"""Draw what happened: each view turns plain data into a plotly figure with a badge and a one-line summary.
+"""Draw what happened: each view turns plain data into a plotly figure with a badge and a one-line summary."""
 
-plotly loads its parts when they are first used, half a second in all. Here they are loaded with the import, while the
-fork server still imports torch: the first figure then comes at once.
-"""
-
-import plotly.graph_objects as go
-import plotly.io  # and what shows a figure in a notebook
+import sys
 
 from lablib.views.buckets import buckets
 from lablib.views.distances import distances
@@ -38,5 +33,11 @@ __all__ = [
     "timeline",
 ]
 
-go.Figure(go.Scatter())
-plotly.io.renderers  # noqa: B018
+if "IPython" in sys.modules:
+    # plotly loads its parts when they are first used, half a second in all: in a notebook better now, while the fork
+    # server still imports torch, so that the first figure comes at once
+    import plotly.graph_objects as go
+    import plotly.io
+
+    go.Figure(go.Scatter())
+    plotly.io.renderers  # noqa: B018

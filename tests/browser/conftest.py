@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -15,16 +15,25 @@ from playwright.sync_api import sync_playwright
 HERE = Path(__file__).parent
 WINDOW = {"width": 1280, "height": 1500}
 
+_open = ExitStack()
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put the browser's tests last: Playwright keeps an event loop running, which other rooms' tests cannot have."""
-    items.sort(key=lambda item: HERE in item.path.parents)
+    """Put the browser's tests first: where several processes share the tests, short ones fill the end."""
+    items.sort(key=lambda item: HERE not in item.path.parents)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Look for the browser here and not in a fixture: pytest then folds all skips into one line."""
     if item.get_closest_marker("browser"):
         find_chromium()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(nextitem: pytest.Item | None) -> None:
+    """Close the browser after its last test: it keeps an event loop running, which other rooms' tests cannot have."""
+    if nextitem is None or HERE not in nextitem.path.parents:
+        _open.close()
 
 
 @pytest.fixture(scope="session")
@@ -36,14 +45,11 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LabServer]:
 
 
 @pytest.fixture(scope="session")
-def lab(server: LabServer) -> Iterator[LabPage]:
+def lab(server: LabServer) -> LabPage:
     """Return the one page, in which a test or module opens its notebook."""
-    pictures = ROOT / "artifacts" / "browser"
-    shutil.rmtree(pictures, ignore_errors=True)
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=find_chromium(), args=FLAGS)
-        yield LabPage(browser.new_page(viewport=WINDOW), server, pictures)
-        browser.close()
+    playwright = _open.enter_context(sync_playwright())
+    browser = _open.enter_context(playwright.chromium.launch(executable_path=find_chromium(), args=FLAGS))
+    return LabPage(browser.new_page(viewport=WINDOW), server, pictures=ROOT / "artifacts" / "browser")
 
 
 @pytest.fixture(params=["light", "dark"])

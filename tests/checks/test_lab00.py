@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
+from stranger import Stranger
 
 from lablib import RunTimeout, run
 from lablib.checks import NOT_ATTEMPTED, PASSED, lab00
@@ -114,7 +115,7 @@ def test_a_known_mistake_is_named(verdict, reason):
     assert reason in verdict.reason
 
 
-JUNK = [None, True, "", "x", b"x", 3, float("nan"), [], [[]], {}, {"RANK": object()}, object(), print, int]
+JUNK = [None, True, "", "x", b"x", 3, float("nan"), [], [[]], {}, {"RANK": Stranger()}, Stranger(), print, int]
 
 
 @pytest.mark.parametrize("junk", JUNK, ids=repr)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
+from stranger import Stranger
 
 from lablib import Cluster, RunTimeout
 from lablib.checks import NOT_ATTEMPTED, PASSED, lab01
@@ -166,7 +167,7 @@ PREDICTED = (
     "speedups",
 )
 WRITTEN = ("two_steps", "exchange", "waited_mean", "logged_mean", "in_turn", "ring_sum")
-JUNK = [None, True, "", "x", b"x", 3, float("nan"), [], [[]], {}, {"AVG": object(), 0.1: "x"}, object(), print, int]
+JUNK = [None, True, "", "x", b"x", 3, float("nan"), [], [[]], {}, {"AVG": Stranger(), 0.1: "x"}, Stranger(), print, int]
 
 
 @pytest.mark.parametrize("junk", JUNK, ids=repr)

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from stranger import Stranger
 
 from lablib import RunTimeout
 from lablib.checks import NOT_ATTEMPTED, PASSED, lab04
@@ -218,7 +219,21 @@ def no_ranks(*args, **options):
     raise RunTimeout("time is up")
 
 
-JUNK = [None, True, "", "x", b"x", 333, float("nan"), [], [[]], {}, {"DDP": object(), "steps": "x"}, object(), print]
+JUNK = [
+    None,
+    True,
+    "",
+    "x",
+    b"x",
+    333,
+    float("nan"),
+    [],
+    [[]],
+    {},
+    {"DDP": Stranger(), "steps": "x"},
+    Stranger(),
+    print,
+]
 
 
 @pytest.mark.parametrize("junk", JUNK, ids=repr)

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
+from stranger import Stranger
 from torch.utils.data import DataLoader, DistributedSampler
 
 from lablib import Cluster, RunTimeout
@@ -229,7 +230,7 @@ def test_resuming_wrongly_is_told_why(answer, reason):
     assert reason in verdict.reason
 
 
-JUNK = [None, True, "", "x", b"x", -7, float("nan"), [], [[]], {}, {"exact": object()}, object(), print, int]
+JUNK = [None, True, "", "x", b"x", -7, float("nan"), [], [[]], {}, {"exact": Stranger()}, Stranger(), print, int]
 
 
 @pytest.mark.parametrize("junk", JUNK, ids=repr)

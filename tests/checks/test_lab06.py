@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from stranger import Stranger
 
 from lablib.checks import NOT_ATTEMPTED, PASSED, lab06
 
@@ -141,7 +142,7 @@ def test_a_known_mistake_is_named(verdict, reason):
     assert reason in verdict.reason
 
 
-JUNK = [None, True, "", "x", b"x", 7, float("nan"), [], [[]], {}, {"DDP": object()}, object(), print, int]
+JUNK = [None, True, "", "x", b"x", 7, float("nan"), [], [[]], {}, {"DDP": Stranger()}, Stranger(), print, int]
 
 
 @pytest.mark.parametrize("junk", JUNK, ids=repr)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 import torch.distributed as dist
+from stranger import Stranger
 from torch import nn
 
 from lablib import Cluster, Link
@@ -501,7 +502,7 @@ def test_open_answers_are_not_attempted():
     assert "builds on it" in lab07.synchronous(OnOpenStart, None).reason
 
 
-JUNK = [None, True, "", "x", b"x", 7, float("nan"), [], [[]], {}, {"Synchronous": object()}, object(), print, int]
+JUNK = [None, True, "", "x", b"x", 7, float("nan"), [], [[]], {}, {"Synchronous": Stranger()}, Stranger(), print, int]
 
 
 @pytest.mark.parametrize("junk", JUNK, ids=repr)

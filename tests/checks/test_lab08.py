@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from stranger import Stranger
 
 from lablib.checks import NOT_ATTEMPTED, PASSED, lab08
 from lablib.checks.lab08_functions import closed_before_cap, filled
@@ -308,7 +309,7 @@ def test_the_published_code_loses_half_of_twelve_layers():
     assert kept == [one.name for one in TWELVE.parameters][:12]
 
 
-JUNK = [None, True, "", "x", b"x", 7, float("nan"), [], [[]], {}, {"default": object()}, object(), print, int]
+JUNK = [None, True, "", "x", b"x", 7, float("nan"), [], [[]], {}, {"default": Stranger()}, Stranger(), print, int]
 
 
 @pytest.mark.parametrize("junk", JUNK, ids=repr)
