@@ -18,7 +18,7 @@ BENCH = $(SETUP) run --torch-index "$(TORCH_INDEX)" --extra test --extra bench
 help:
 	@echo "make lab      install, copy the notebooks to work/ and open JupyterLab (PORT=8890, RESET=04)"
 	@echo "make test     everything CI runs"
-	@echo "make check    the part of it that takes under a minute"
+	@echo "make check    the part of it that starts no ranks: about 2 minutes"
 	@echo "make soak     faults, repeated many times"
 	@echo "make bench    our launcher beside others"
 	@echo "make clean    remove .venv and caches; your work/ stays"
@@ -34,7 +34,7 @@ test: style
 	$(TEST) pytest --nbval-lax --nbval-current-env --nbval-cell-timeout=120 labs
 
 # Whatever starts ranks, kernels or a browser waits for `make test`.
-REAL = engine notebook browser bench
+REAL = engine notebook browser bench training parallel
 check: style
 	$(TEST) $(PYTEST) -m "not slow and not soak and not browser" $(REAL:%=--ignore=tests/%)
 

@@ -14,6 +14,8 @@ from stranger import Stranger
 from lablib import RunTimeout, run
 from lablib.checks import NOT_ATTEMPTED, PASSED, lab00
 
+pytestmark = pytest.mark.slow
+
 SECOND_HOST = {
     "GROUP_RANK": 1,
     "RANK": [4, 5, 6, 7],

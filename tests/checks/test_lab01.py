@@ -13,6 +13,8 @@ from lablib.checks import NOT_ATTEMPTED, PASSED, lab01
 from lablib.checks.lab01_rows import FOUR_PARTS, ONE_NUMBER
 from lablib.sim import Collective, results
 
+pytestmark = pytest.mark.slow
+
 EVERYONE = ["all_reduce", "all_gather", "barrier"]
 TAKES = {"AVG": ["float32", "bfloat16"], "BAND": ["int32", "uint8"]}
 FASTER = {0.1: 1.1, 1: 2.0, 10: 1.1}

@@ -13,6 +13,8 @@ from lablib.checks.lab05_rows import COUNTED, EPOCHS, FEW, FIRST_LOOK, LENGTHS, 
 from lablib.sim.shards import Sharding, accuracy
 from lablib.training.sampling import shards
 
+pytestmark = pytest.mark.slow
+
 RIGHT = {
     "first_look": {name: right for name, (right, *_) in FIRST_LOOK.items()},
     "few": {name: right for name, (right, *_) in FEW.items()},

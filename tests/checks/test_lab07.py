@@ -14,6 +14,8 @@ from lablib.errors import RunTimeout
 from lablib.parallel.data_parallel import Bucketed, Overlapped, Synchronous, fill
 from lablib.sim.plan import chain
 
+pytestmark = pytest.mark.slow
+
 PLAN = chain([0.25] * 6, forward_ms=2, backward_ms=15, bias_nbytes=4)
 LINK = Link(latency_ms=2.5, bandwidth_mib_s=25)
 USED = ["tied", "middle", "tied", "last"]

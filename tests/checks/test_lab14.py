@@ -12,6 +12,8 @@ from lablib import Cluster
 from lablib.checks import NOT_ATTEMPTED, PASSED, lab14
 from lablib.parallel import zero
 
+pytestmark = pytest.mark.slow
+
 EACH = {"on one process": 16, "on each of four ranks": 16}
 FIRST = {"DDP": 2, "first try": 3}
 SENT = {"stage 1": 2, "stage 2": 2, "stage 3": 3}
