@@ -219,21 +219,7 @@ def no_ranks(*args, **options):
     raise RunTimeout("time is up")
 
 
-JUNK = [
-    None,
-    True,
-    "",
-    "x",
-    b"x",
-    333,
-    float("nan"),
-    [],
-    [[]],
-    {},
-    {"DDP": Stranger(), "steps": "x"},
-    Stranger(),
-    print,
-]
+JUNK = [None, True, "", "x", b"x", 33, float("nan"), [], [[]], {}, {"DDP": Stranger(), "steps": "x"}, Stranger(), print]
 
 
 @pytest.mark.parametrize("junk", JUNK, ids=repr)

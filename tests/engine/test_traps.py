@@ -237,6 +237,7 @@ def test_an_alarm_of_ones_own_ends_a_rank_as_it_ends_any_process() -> None:
 
 
 def test_the_servers_memory_lies_in_large_pages_soon_after_it_started() -> None:
+    # older Linux and other systems cannot: there forking costs more, and nothing else changes
     try:
         block = mmap.mmap(-1, 8 * 2**20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         block.write(bytes(len(block)))
