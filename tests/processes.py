@@ -6,11 +6,11 @@ import time
 
 import psutil
 
-SERVERS = ("lablib.engine.server", "multiprocessing.resource_tracker")
+SERVERS = ("lablib.engine.server", "multiprocessing.resource_tracker", "lablib-keeper")
 
 
 def ranks_of(pid: int) -> list[psutil.Process]:
-    """Return every living descendant of a process, apart from its fork server and resource tracker."""
+    """Return every living descendant of a process, apart from its fork server, resource tracker and keepers."""
     try:
         family = psutil.Process(pid).children(recursive=True)
     except psutil.NoSuchProcess:
@@ -30,18 +30,20 @@ def _counts(process: psutil.Process) -> bool:
         return False
 
 
-def wait_until_gone(pids: list[int], seconds: float) -> list[int]:
-    """Return those of the processes that are still alive after waiting this long at most."""
+def wait_until_gone(pids: list[int], seconds: float) -> list[str]:
+    """Return those of the processes that are still alive after waiting this long at most, with their command lines."""
     deadline = time.monotonic() + seconds
     while True:
-        alive = [pid for pid in pids if _alive(pid)]
+        alive = [words for pid in pids if (words := _alive(pid))]
         if not alive or time.monotonic() > deadline:
             return alive
         time.sleep(0.05)
 
 
-def _alive(pid: int) -> bool:
+def _alive(pid: int) -> str:
     try:
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+        process = psutil.Process(pid)
+        ended = process.status() == psutil.STATUS_ZOMBIE
+        return "" if ended else f"{pid}: {' '.join(process.cmdline())[:120]}"
     except psutil.NoSuchProcess:
-        return False
+        return ""

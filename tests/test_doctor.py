@@ -12,7 +12,7 @@ from lablib import doctor
 from lablib.doctor import facts as machine
 from lablib.doctor.facts import Cores, Facts, Launch, Loopback, Memory, Package, SharedMemory, Torch
 from lablib.doctor.findings import GIB, MIB, findings
-from lablib.engine.births import PARENT_VARIABLE
+from lablib.engine.forking import PARENT_VARIABLE
 
 GOOD = Facts(
     python="3.11.7",

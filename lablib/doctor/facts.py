@@ -16,7 +16,7 @@ from typing import Any
 import psutil
 
 from lablib.engine import backend, cores
-from lablib.engine.births import PARENT_VARIABLE
+from lablib.engine.forking import PARENT_VARIABLE
 
 SHARED_MEMORY = Path("/dev/shm")
 SERVER_MARK = "lablib.engine.server"

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from lablib.engine import births, cargo, diagnosis, listener, parent, surroundings, values, wire
+from lablib.engine import cargo, diagnosis, forking, listener, parent, surroundings, values, wire
 from lablib.engine.options import NO_EXTRAS, Extras, Options
 from lablib.engine.result import Run
 from lablib.engine.stop import StopButton
@@ -92,7 +92,7 @@ def on_new_ranks(verb: str, options: Options, fn: Callable[..., Any], args: tupl
         try:
             with new_team(options) as team:
                 return carry_out(call, team, stop, begun=begun)[0]
-        except births.ServerDied:
+        except forking.ServerDied:
             with new_team(options) as team:
                 return carry_out(call, team, stop, begun=begun)[0]
 
@@ -140,7 +140,7 @@ def carry_out(call: Call, team: Team, stop: StopButton, *, begun: float) -> tupl
     """
     told = listener.frontend.listener()
     start = _START[call.options.start_method]
-    warm = call.options.start_method == "forkserver" and births.is_warm()
+    warm = call.options.start_method == "forkserver" and forking.is_warm()
     told.started(call.options.world_size, call.about, "" if warm else start)
     if call.extras.link is not None:
         team.free_cards()

@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from lablib.engine import births, cargo, whoami
+from lablib.engine import births, cargo, forking, whoami
 from lablib.engine import surroundings as around
 from lablib.engine.call import Call, carry_out, on_new_ranks, only_run, prepare
 from lablib.engine.options import Extras, Options, checked_timeout
@@ -221,7 +221,7 @@ class Cluster:
                 self._renew()
             try:
                 return self._carry_out(call, stop, begun)
-            except births.ServerDied:
+            except forking.ServerDied:
                 self._renew()
                 return self._carry_out(call, stop, begun)
 

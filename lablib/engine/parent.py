@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from lablib.engine import births, diagnosis, places, wire
+from lablib.engine import diagnosis, forking, places, wire
 from lablib.engine.listener import Listener
 from lablib.engine.logbook import Entry
 from lablib.engine.stop import StopButton
@@ -193,8 +193,8 @@ class _Conductor:
             self._read_output(member)
         if member.birth.fileno() >= 0:
             self._unwatch(member.birth)
-        if member.birth.exitcode == births.SERVER_DIED and not any(one.sent for one in self._progress):
-            raise births.ServerDied
+        if member.birth.exitcode == forking.SERVER_DIED and not any(one.sent for one in self._progress):
+            raise forking.ServerDied
         if self._progress[member.rank].state not in _ENDED:
             self._tell(member, "lost")
             self._settle(_SETTLE_S)

@@ -16,12 +16,13 @@ import os
 import signal
 import sys
 import threading
+import warnings
 from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any
 
-from lablib.engine import pages
-from lablib.engine.births import PARENT_VARIABLE, descendants
+from lablib.engine import endings, pages
+from lablib.engine.forking import PARENT_VARIABLE
 
 _SETTLES_AFTER_S = 0.2
 
@@ -32,32 +33,26 @@ def _leave_when_orphaned(parent: int, ready: threading.Event) -> None:
             os._exit(1)
 
 
-def _end_children(server: int) -> None:
+def _leave(server: int) -> None:
+    """End every rank and whatever ranks started, and remove the socket, which a killed kernel cannot do itself."""
     if os.getpid() != server:
         return
-    for pid in descendants(server):
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.kill(pid, signal.SIGKILL)
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(pid, signal.SIGKILL)
-
-
-def _remove_socket(server: int) -> None:
-    """Remove the server's socket and its folder, which a killed kernel cannot do itself."""
+    endings.end_children()
     inherited: Any = forkserver._forkserver
-    if os.getpid() == server and inherited._forkserver_address:
+    if inherited._forkserver_address:
         address = Path(inherited._forkserver_address)
         with contextlib.suppress(OSError):
             address.unlink(missing_ok=True)
             address.parent.rmdir()
+    os._exit(0)  # taking torch apart would take longer than all this
 
 
 def _prepare(parent: int) -> None:
     os.setsid()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
-    atexit.register(_remove_socket, os.getpid())
-    atexit.register(_end_children, os.getpid())
+    endings.adopt_orphans()
+    warnings.filterwarnings("ignore", "forkserver: waitpid returned unexpected pid")  # an orphan
     ready = threading.Event()
     watch = threading.Thread(target=_leave_when_orphaned, args=(parent, ready))
     watch.start()
@@ -67,6 +62,7 @@ def _prepare(parent: int) -> None:
 
         worker.preload()
     finally:
+        atexit.register(_leave, os.getpid())  # after the imports: before whatever they have registered
         ready.set()
         watch.join()
     sys.stdout.flush()

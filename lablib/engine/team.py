@@ -19,7 +19,7 @@ import socket
 import time
 from typing import Any
 
-from lablib.engine import births, card, logbook, shared, wire
+from lablib.engine import births, card, forking, logbook, shared, wire
 from lablib.engine.logbook import Logbook
 from lablib.engine.tail import Tail
 
@@ -80,7 +80,7 @@ class Member:
         code = self.birth.exitcode
         if code is None:
             return "hung up"
-        if code == births.SERVER_DIED:
+        if code == forking.SERVER_DIED:
             return "was lost with the fork server (run `python -m lablib doctor`)"
         if code >= 0:
             return f"exited with code {code}"
@@ -145,7 +145,7 @@ class Team:
         for member in self.members:
             member.birth.poll()
             member.messages()  # an idle rank has nothing to say: what this finds is a hang-up
-        if self._forked and not births.server_is_alive():
+        if self._forked and not forking.server_is_alive():
             return False
         return not self.closed and all(member.alive and not member.channel.closed for member in self.members)
 

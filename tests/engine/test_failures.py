@@ -264,10 +264,10 @@ def test_a_rank_that_prints_for_ever_is_stopped_by_the_timeout(capsys) -> None:
 
 
 def test_the_server_dying_is_told_and_mended() -> None:
-    from lablib.engine import births
+    from lablib.engine import forking
 
     assert run(dist.get_rank).values == [0, 1]
-    os.kill(births.server_pid() or 0, signal.SIGKILL)
+    os.kill(forking.server_pid() or 0, signal.SIGKILL)
     deadline = time.monotonic() + 20
     while True:  # the dead server is noticed at the latest by the call after next
         try:

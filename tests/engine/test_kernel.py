@@ -239,7 +239,7 @@ def test_a_restart_leaves_nothing_and_works_again(kernel) -> None:
 def test_kill_9_while_the_server_warms_up() -> None:
     kernel = Kernel()
     try:
-        kernel.run("from lablib.engine import births\nbirths._server._stop()\nwarm_up()")
+        kernel.run("from lablib.engine import forking\nforking._server._stop()\nwarm_up()")
         family = kernel.family()
         kernel.kill()
         assert wait_until_gone(family, 5) == []
@@ -248,10 +248,23 @@ def test_kill_9_while_the_server_warms_up() -> None:
 
 
 def test_kill_9_with_spawned_ranks_leaves_nothing(kernel) -> None:
-    kernel.start("run(deadlock, start_method='spawn')")
-    kernel.wait_for_ranks(2)
-    time.sleep(1)
+    kernel.run("import subprocess\ndef with_child():\n    subprocess.Popen(['sleep', '600']); gil_held()")
+    kernel.start("run(with_child, start_method='spawn')")
+    kernel.wait_for_ranks(4)
+    time.sleep(0.3)
     family = kernel.family()
+    kernel.kill()
+    assert wait_until_gone(family, 5) == []
+
+
+@pytest.mark.parametrize("start_method", ["forkserver", "spawn"])
+def test_children_of_a_rank_that_died_go_with_the_kernel(kernel, start_method) -> None:
+    kernel.run(
+        "import subprocess\ndef with_child(): subprocess.Popen(['sleep', '600'])\n"
+        f"cluster = Cluster(2, start_method='{start_method}'); pids = cluster.run(with_child).pids"
+    )
+    family = kernel.family()
+    kernel.run("os.kill(pids[0], 9); time.sleep(0.2)")
     kernel.kill()
     assert wait_until_gone(family, 5) == []
 

@@ -19,7 +19,7 @@ import torch
 import torch.distributed as dist
 
 from lablib import Cluster, RankFailed, RankLost, RunTimeout, UsageError, run
-from lablib.engine import births, call, pages
+from lablib.engine import call, forking, pages
 
 
 def of_the_notebook(obj):
@@ -246,7 +246,7 @@ def test_the_servers_memory_lies_in_large_pages_soon_after_it_started() -> None:
         pytest.skip(f"this system does not make large pages on request: {error}")
 
     def large_pages_kib() -> int:
-        told = Path(f"/proc/{births.server_pid()}/smaps_rollup").read_text()
+        told = Path(f"/proc/{forking.server_pid()}/smaps_rollup").read_text()
         return int(re.search(r"AnonHugePages: +(\d+) kB", told)[1])
 
     run(dist.get_rank)
@@ -258,8 +258,8 @@ def test_the_servers_memory_lies_in_large_pages_soon_after_it_started() -> None:
 
 def test_a_server_killed_just_now_costs_nothing() -> None:
     def kill_server() -> None:
-        os.kill(births.server_pid() or 0, signal.SIGKILL)
-        while births.server_is_alive():
+        os.kill(forking.server_pid() or 0, signal.SIGKILL)
+        while forking.server_is_alive():
             time.sleep(0.001)
 
     run(dist.get_rank)
