@@ -17,6 +17,31 @@ class Runner(Protocol):
     def __call__(self, fn: Callable[..., Any], *args: Any, **options: Any) -> Any: ...
 
 
+@check(wants="the arguments that follow the rank, as a tuple")
+def spawn_args(answer: Any, port: int, queue: object) -> Verdict:
+    """Judge the args with which mp.spawn calls ``by_spawn(rank, world_size, port, answers)`` in two processes."""
+    given = items(answer)
+    if not any(one is queue for one in given):
+        return failed("without the queue `answers` the ranks have nowhere to put their values")
+    if len(given) == 4:
+        return failed("spawn puts the rank in front by itself: by_spawn would get five arguments, and takes four")
+    if len(given) != 3:
+        return failed("by_spawn takes four arguments: the rank comes from spawn, and three from you")
+    if given[2] is not queue:
+        return failed("by_spawn takes the world size, the port and the queue, in this order")
+    if whole_number(given[1]) != port:
+        return failed("the second is the port where all ranks meet; the same for all, and a free one")
+    return compare(
+        whole_number(given[0]),
+        2,
+        {
+            0: "the first is the world size, the same for all; the rank comes from spawn",
+            1: "told that the world size is 1, each would be a job of its own, and there is no rank 1 of 1",
+        },
+        "that many ranks would wait for each other; nprocs=2 starts two",
+    )
+
+
 @check(wants="a command line, as you would type it")
 def command(answer: Any) -> Verdict:
     """Judge the line that starts two processes of job.py on this host with torchrun."""

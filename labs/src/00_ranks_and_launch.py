@@ -18,7 +18,7 @@ warm_up()
 
 from lablib import RankFailed, RunError, UsageError, checks, device, expect, run, spawn, views
 
-import importlib, inspect, pickle, re, socket, subprocess, sys, tempfile, time
+import importlib, inspect, pickle, re, socket, sys, tempfile, time
 from datetime import timedelta
 from pathlib import Path
 
@@ -82,9 +82,13 @@ def by_spawn(rank, world_size, port, answers):
 
 
 # %% [markdown]
-# These functions go into a file `job.py`, letter for letter. `torch.multiprocessing.spawn` starts two processes for the
-# last of them. Each imports torch first, which takes seconds, so they work in the background: read on, and collect at the
-# end.
+# These functions go into a file `job.py`, letter for letter, for the launchers that come with torch.
+#
+# ### Exercise: start it with torch.multiprocessing.spawn
+#
+# `mp.spawn(fn, args, nprocs=2)` starts two processes and calls `fn(0, *args)` in one and `fn(1, *args)` in the other.
+# Fill in the `args` that `by_spawn` needs. The answers come back through a queue. Each of the two imports torch first, which
+# takes seconds, so they work in the background: read on, and collect at the end.
 
 # %% claims="R7"
 head = f"import os\nimport torch\nimport torch.distributed as dist\n\nNAMES = {NAMES}\n"
@@ -102,27 +106,27 @@ def free_port():
 
 
 spawning = mp.get_context("spawn")
-answers = spawning.SimpleQueue()
-from_file = mp.spawn(job.by_spawn, args=(2, free_port(), answers), nprocs=2, join=False)
+answers, port = spawning.SimpleQueue(), free_port()
+args = (2, port, answers)  # solution
+
+spawn_verdict = checks.lab00.spawn_args(args, port, answers)
+if spawn_verdict:
+    from_file = mp.spawn(job.by_spawn, args=args, nprocs=2, join=False)
+
+# %% claims="R7" tags=["nbval-check-output"]
+print(spawn_verdict)
 
 # %% [markdown]
 # ### Exercise: start it with torchrun
 #
 # The file is a script, too. Write the command: `torchrun`, told with `--standalone` that this host is alone (it then picks a
-# free port) and with `--nproc_per_node` how many processes to start, namely two; then the script.
-
-# %% claims="R8"
-line = "torchrun --standalone --nproc_per_node=2 job.py"  # solution
-
-verdict = checks.lab00.command(line)
-if verdict:
-    # python -m torch.distributed.run is the same program as torchrun
-    words = [sys.executable, "-m", "torch.distributed.run", *line.split()[1:]]
-    with open(here / "torchrun.txt", "w") as log:
-        torchrun = subprocess.Popen(words, cwd=here, stdout=log, stderr=log)
+# free port) and with `--nproc_per_node` how many processes to start, namely two; then the script. Its turn comes further
+# down, among other torchruns.
 
 # %% claims="R8" tags=["nbval-check-output"]
-print(verdict)
+line = "torchrun --standalone --nproc_per_node=2 job.py"  # solution
+torchrun_verdict = checks.lab00.command(line)
+print(torchrun_verdict)
 
 # %% [markdown]
 # `run` is the launcher of this course. It needs no file, since it sends the function itself to the ranks, and it makes the
@@ -407,27 +411,29 @@ print(verdict)
 # them on this machine can play two hosts; `main` *is* the program `torchrun`. (`[rank 0]` in front of a line: the first
 # command printed it.)
 #
-# Seven commands start together, since they mostly wait for each other: two hosts; the name that `torchrun` had before;
-# and two more pairs of hosts, each with a mistake, for later.
+# Many commands start together, since they mostly wait for each other: two hosts; the name that `torchrun` had before; two
+# more pairs of hosts, each with a mistake, for later; and yours.
 
 # %% claims="R1 R8 R19"
-script = here / "report.py"
 report = 'print(" ".join(f"{name}={value}" for name, value in who().items()) + "\\n", end="")\n'
-script.write_text(f"import os\n\nNAMES = {NAMES}\n\n\n{inspect.getsource(who)}\n\n{report}")
+(here / "report.py").write_text(
+    f"import os\n\nNAMES = {NAMES}\n\n\n{inspect.getsource(who)}\n\n{report}"
+)
 
 
 def launch(number, commands):
-    program, *options = commands[number]
+    program, *words = commands[number].split()
+    os.chdir(here)
     try:
-        return importlib.import_module(program).main([*options, str(script)])
+        return importlib.import_module(program).main(words)
     except Exception as error:
         return f"{type(error).__name__}: {error}"
 
 
-def two_hosts(*options, own=([], [])):
+def two_hosts(options="", own=("", "")):
     meet = f"--rdzv_endpoint=127.0.0.1:{free_port()}"
-    common = ["torch.distributed.run", "--nnodes=2", "--nproc_per_node=2", meet, *options]
-    return [common + mine for mine in own]
+    common = f"torch.distributed.run --nnodes=2 --nproc_per_node=2 {meet} {options}"
+    return [f"{common} {mine} report.py" for mine in own]
 
 
 def told_in(*texts):
@@ -435,13 +441,15 @@ def told_in(*texts):
     return [dict(pair.split("=") for pair in line.split()) for line in lines]
 
 
-numbers = ["--node_rank=0"], ["--node_rank=1"]
-names = ["--node_rank=0", "--local_addr=localhost"], ["--node_rank=1", "--local_addr=127.0.0.1"]
+numbers = "--node_rank=0", "--node_rank=1"
+names = "--node_rank=0 --local_addr=localhost", "--node_rank=1 --local_addr=127.0.0.1"
 commands = two_hosts(own=numbers)
-commands += [["torch.distributed.launch", "--nproc_per_node=1", f"--master_port={free_port()}"]]
+commands += [f"torch.distributed.launch --nproc_per_node=1 --master_port={free_port()} report.py"]
 commands += two_hosts("--rdzv_conf=timeout=1")
-commands += two_hosts("--rdzv_backend=c10d", "--rdzv_id=lab00", own=names)
-done = spawn(launch, args=(commands,), nprocs=7)
+commands += two_hosts("--rdzv_backend=c10d --rdzv_id=lab00", own=names)
+if torchrun_verdict:
+    commands += [line.replace("torchrun", "torch.distributed.run", 1)]
+done = spawn(launch, args=(commands,), nprocs=len(commands))
 *hosts, old = done.output[:3]
 told = told_in(*hosts)
 badge = views.Badge("real", len(told), note="two torchruns on one machine")
@@ -499,7 +507,7 @@ views.hosts(plan, badge=badge, title="Two hosts with 4 GPUs each")
 
 # %% claims="R16 R17" tags=["nbval-check-output"]
 forgotten = sorted(re.sub(r"port: \d+.*message", "…", value) for value in done.values[3:5])
-given = done.output[5:]
+given = done.output[5:7]
 print("forgotten:", *forgotten, sep="\n   ")
 print("given with c10d:", re.search("node_rank is only used.*", "".join(given))[0])
 for asked, text in enumerate(given):
@@ -597,17 +605,17 @@ print(verdict)
 # %% [markdown]
 # ## Three launchers, the same numbers?
 #
-# By now the slow launchers are done. `torchrun` gives lines of text (if you wrote its command). `torch.multiprocessing.spawn`
-# gives nothing back, so its ranks put their values into a queue.
+# `torchrun` gave lines of text, if you wrote its command. By now `torch.multiprocessing.spawn` is done, too; it gives nothing
+# back, so its ranks put their values into a queue.
 
 # %% claims="R7 R8"
 by_launcher = {"run": ours.values}
-if checks.lab00.command(line):
-    torchrun.wait(timeout=100)
-    by_launcher["torchrun"] = sorted(re.findall(r" \| (.*)", (here / "torchrun.txt").read_text()))
-while not from_file.join(timeout=100):
-    pass
-by_launcher["mp.spawn"] = sorted(answers.get() for _ in range(2))
+for text in done.output[7:]:  # your torchrun, if it was among them
+    by_launcher["torchrun"] = sorted(re.findall(r" \| (.*)", text))
+if spawn_verdict:
+    while not from_file.join(timeout=100):
+        pass
+    by_launcher["mp.spawn"] = sorted(answers.get() for _ in range(2))
 
 # %% claims="R7 R8" tags=["nbval-check-output"]
 for launcher, values in by_launcher.items():

@@ -30,6 +30,7 @@ def test_nothing_pops_up_and_nothing_comes_from_elsewhere(lab00):
     assert lab00.script_errors == []
 
 
+@pytest.mark.parametrize("theme", ["light", pytest.param("dark", marks=pytest.mark.soak)], indirect=True)
 def test_figures_are_drawn(lab00, theme):
     cells = lab00.cells_with_figures()
     ends_in_a_view = [cell["id"] for cell in lab00.code if cell["source"].splitlines()[-1].startswith("views.")]
@@ -64,6 +65,7 @@ def test_pointing_at_a_rank_shows_its_environment(lab00):
     cell.screenshot("lab00-pointed-at")
 
 
+@pytest.mark.soak
 def test_figures_are_there_after_a_restart_and_after_reopening(lab00):
     before = len(lab00.cells_with_figures())
     lab00.save()

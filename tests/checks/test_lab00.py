@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from datetime import timedelta
+from queue import SimpleQueue
 
 import numpy as np
 import pytest
@@ -24,6 +25,7 @@ SECOND_HOST = {
     "LOCAL_WORLD_SIZE": 4,
     "MASTER_ADDR": "alpha",
 }
+PORT, QUEUE = 29517, SimpleQueue()
 ROWS, COLUMNS = [[0, 1], [2, 3]], [[0, 2], [1, 3]]
 
 
@@ -34,6 +36,8 @@ def second_host(**changed):
 @pytest.mark.parametrize(
     "verdict",
     [
+        lab00.spawn_args((2, PORT, QUEUE), PORT, QUEUE),
+        lab00.spawn_args([np.int64(2), PORT, QUEUE], PORT, QUEUE),
         lab00.command("torchrun --standalone --nproc_per_node=2 job.py"),
         lab00.command(" torchrun  --nproc-per-node 2 --nnodes=1 --standalone job.py "),
         lab00.sums([3.0, 3.0]),
@@ -53,6 +57,8 @@ def test_right_answers_pass(verdict):
 @pytest.mark.parametrize(
     "verdict",
     [
+        lab00.spawn_args(..., PORT, QUEUE),
+        lab00.spawn_args((2, ..., QUEUE), PORT, QUEUE),
         lab00.command(...),
         lab00.sums(...),
         lab00.list_length(...),
@@ -70,6 +76,17 @@ def test_open_answers_are_not_attempted(verdict):
 @pytest.mark.parametrize(
     ("verdict", "reason"),
     [
+        (lab00.spawn_args((0, 2, PORT, QUEUE), PORT, QUEUE), "puts the rank in front by itself"),
+        (lab00.spawn_args((PORT, QUEUE), PORT, QUEUE), "three from you"),
+        (lab00.spawn_args((2, PORT), PORT, QUEUE), "nowhere to put their values"),
+        (lab00.spawn_args((QUEUE, PORT, 2), PORT, QUEUE), "in this order"),
+        (lab00.spawn_args((PORT, 2, QUEUE), PORT, QUEUE), "where all ranks meet"),
+        (lab00.spawn_args((2, 29500, QUEUE), PORT, QUEUE), "where all ranks meet"),
+        (lab00.spawn_args((0, PORT, QUEUE), PORT, QUEUE), "the rank comes from spawn"),
+        (lab00.spawn_args((1, PORT, QUEUE), PORT, QUEUE), "a job of its own"),
+        (lab00.spawn_args((4, PORT, QUEUE), PORT, QUEUE), "nprocs=2 starts two"),
+        (lab00.spawn_args(("2", PORT, QUEUE), PORT, QUEUE), "wanted: the arguments"),
+        (lab00.spawn_args(2, PORT, QUEUE), "wanted: the arguments"),
         (lab00.command("python job.py"), "called torchrun"),
         (lab00.command("torchrun --standalone --nproc_per_node=2"), "job.py is missing"),
         (lab00.command("torchrun job.py --standalone --nproc_per_node=2"), "goes to the script"),
@@ -129,6 +146,7 @@ def test_junk_fails_with_a_reason(junk):
         check(junk)
         for check in (lab00.command, lab00.sums, lab00.list_length, lab00.started_by_hand, lab00.second_host)
     ]
+    answers += [lab00.spawn_args(junk, PORT, QUEUE), lab00.spawn_args((junk, PORT, QUEUE), PORT, QUEUE)]
     answers += [lab00.subgroups(junk, COLUMNS), lab00.subgroups(ROWS, junk)]
     answers += [lab00.setup(junk, no_ranks), lab00.group_sums(junk, no_ranks), second_host(RANK=junk)]
     if junk == 3:
