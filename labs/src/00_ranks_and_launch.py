@@ -83,14 +83,8 @@ def by_spawn(rank, world_size, port, answers):
 
 # %% [markdown]
 # These functions go into a file `job.py`, letter for letter, for the launchers that come with torch.
-#
-# ### Exercise: start it with torch.multiprocessing.spawn
-#
-# `mp.spawn(fn, args, nprocs=2)` starts two processes and calls `fn(0, *args)` in one and `fn(1, *args)` in the other.
-# Fill in the `args` that `by_spawn` needs. The answers come back through a queue. Each of the two imports torch first, which
-# takes seconds, so they work in the background: read on, and collect at the end.
 
-# %% claims="R7"
+# %%
 head = f"import os\nimport torch\nimport torch.distributed as dist\n\nNAMES = {NAMES}\n"
 functions = [inspect.getsource(function) for function in (hello, who, by_torchrun, by_spawn)]
 start = 'if __name__ == "__main__":\n    by_torchrun()\n'
@@ -105,6 +99,14 @@ def free_port():
         return probe.getsockname()[1]
 
 
+# %% [markdown]
+# ### Exercise: start it with torch.multiprocessing.spawn
+#
+# `mp.spawn(fn, args, nprocs=2)` starts two processes and calls `fn(0, *args)` in one and `fn(1, *args)` in the other.
+# Fill in the `args` that `by_spawn` needs. The answers come back through a queue. Each of the two imports torch first, which
+# takes seconds, so they work in the background: read on, and collect at the end.
+
+# %% claims="R7"
 spawning = mp.get_context("spawn")
 answers, port = spawning.SimpleQueue(), free_port()
 args = (2, port, answers)  # solution
