@@ -1,7 +1,8 @@
-"""A rank goes when its parent goes, however that happens, and takes its own children along.
+"""A rank goes when its parent goes, however that happens, and its own children go, too.
 
 On Linux the kernel kills a rank at its parent's death, even while native code holds the GIL. A thread that watches the
-control socket is the second line, for other systems and for ranks started from a thread that may end before them.
+control socket is the second line, for other systems and for ranks started from a thread that may end before them. What
+the rank itself started is then ended by the fork server, or by the keeper of a spawned rank.
 Imported before torch: a spawned rank is guarded while it imports.
 """
 

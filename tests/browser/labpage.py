@@ -109,6 +109,12 @@ class LabPage:
         return [cell for cell in self.cells if cell["kind"] == "code" and cell["source"].strip()]
 
     @property
+    def ran_in_order(self) -> bool:
+        """Return whether the last thing that ran was every cell, from top to bottom."""
+        counts = [cell["count"] for cell in self.code]
+        return None not in counts and counts == list(range(counts[0], counts[0] + len(counts)))
+
+    @property
     def popups(self) -> list[str]:
         """Return the text of each dialog and notice that covers the page."""
         return self.page.locator(".jp-Dialog, .Toastify__toast").all_inner_texts()
@@ -133,6 +139,26 @@ class LabPage:
             if "application/vnd.plotly.v1+json" in kinds:
                 found.append(LabCell(self, index, cell["id"]))
         return found
+
+    def drawn_by(self, call: str) -> list[LabCell]:
+        """Return the cells whose outputs hold a figure: exactly those whose last line begins with this call."""
+        cells = self.cells_with_figures()
+        expected = [cell["id"] for cell in self.code if cell["source"].splitlines()[-1].startswith(call)]
+        assert [cell.id for cell in cells] == expected != []
+        return cells
+
+    def restart_and_reopen(self, name: str) -> list[LabCell]:
+        """Restart the kernel, open the notebook anew, and return the cells whose figures are drawn: all as before."""
+        before = len(self.cells_with_figures())
+        self.save()
+        self.restart()
+        assert len(self.cells_with_figures()) == before
+        self.open(name)
+        cells = self.cells_with_figures()
+        assert len(cells) == before > 0
+        for cell in cells:
+            assert cell.saved_figure().bounding_box()["width"] >= 600
+        return cells
 
     def run_all(self, *, timeout_s: float = 100.0) -> None:
         """Run all cells by the menu and wait until the last is over, or one ended in an error."""

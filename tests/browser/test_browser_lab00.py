@@ -21,7 +21,7 @@ def lab00(lab):
 
 def test_every_cell_runs_and_shows_no_error(lab00):
     assert lab00.errors == []
-    assert [cell["count"] for cell in lab00.code] == list(range(1, len(lab00.code) + 1))
+    assert lab00.ran_in_order
 
 
 def test_nothing_pops_up_and_nothing_comes_from_elsewhere(lab00):
@@ -32,10 +32,7 @@ def test_nothing_pops_up_and_nothing_comes_from_elsewhere(lab00):
 
 @pytest.mark.parametrize("theme", ["light", pytest.param("dark", marks=pytest.mark.soak)], indirect=True)
 def test_figures_are_drawn(lab00, theme):
-    cells = lab00.cells_with_figures()
-    ends_in_a_view = [cell["id"] for cell in lab00.code if cell["source"].splitlines()[-1].startswith("views.")]
-    assert [cell.id for cell in cells] == ends_in_a_view != []
-    for number, cell in enumerate(cells):
+    for number, cell in enumerate(lab00.drawn_by("views.")):
         figure = cell.figure()
         size, room = figure.bounding_box(), cell.area.bounding_box()
         assert 600 <= size["width"] <= room["width"]
@@ -67,15 +64,7 @@ def test_pointing_at_a_rank_shows_its_environment(lab00):
 
 @pytest.mark.soak
 def test_figures_are_there_after_a_restart_and_after_reopening(lab00):
-    before = len(lab00.cells_with_figures())
-    lab00.save()
-    lab00.restart()
-    assert len(lab00.cells_with_figures()) == before
-    lab00.open(NAME)
-    cells = lab00.cells_with_figures()
-    assert len(cells) == before > 0
-    for number, cell in enumerate(cells):
-        assert cell.saved_figure().bounding_box()["width"] >= 600
+    for number, cell in enumerate(lab00.restart_and_reopen(NAME)):
         cell.screenshot(f"lab00-figure-{number}-reopened")
         expect(cell.figure()).to_contain_text("rank 0")
     assert lab00.next_run() == 0

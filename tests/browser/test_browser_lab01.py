@@ -33,14 +33,11 @@ def explorer(lab01):
 
 def test_every_cell_runs_and_shows_no_error(lab01):
     assert lab01.errors == []
-    assert [cell["count"] for cell in lab01.code] == list(range(1, len(lab01.code) + 1))
+    assert lab01.ran_in_order
 
 
 def test_figures_are_drawn(lab01, theme):
-    cells = lab01.cells_with_figures()
-    ends_in_a_view = [cell["id"] for cell in lab01.code if cell["source"].splitlines()[-1].startswith("picture(")]
-    assert [cell.id for cell in cells] == ends_in_a_view != []
-    for number, cell in enumerate(cells):
+    for number, cell in enumerate(lab01.drawn_by("picture(")):
         figure = cell.figure()
         expect(figure).to_contain_text("REAL · gloo · 4 ranks · cpu")
         expect(figure).to_contain_text("as predicted")
@@ -146,15 +143,7 @@ def test_knobs_and_words_can_be_read(explorer, theme):
 
 
 def test_figures_are_there_after_a_restart_and_the_explorer_says_how_to_wake_it_up(lab01):
-    before = len(lab01.cells_with_figures())
-    lab01.save()
-    lab01.restart()
-    assert len(lab01.cells_with_figures()) == before
-    lab01.open(NAME)
-    cells = lab01.cells_with_figures()
-    assert len(cells) == before > 0
-    for number, cell in enumerate(cells):
-        assert cell.saved_figure().bounding_box()["width"] >= 600
+    for number, cell in enumerate(lab01.restart_and_reopen(NAME)):
         cell.screenshot(f"lab01-figure-{number}-reopened")
         expect(cell.figure()).to_contain_text("as predicted")
     cell = lab01.cell(EXPLORER)

