@@ -47,10 +47,10 @@ def check_start_method(start_method: str | None) -> str:
     return start_method
 
 
-def warm_up() -> None:
+def warm_up(*, training: bool) -> None:
     """Start this kernel's fork server, which imports torch by itself; returns at once."""
     if default_start_method() == "forkserver":
-        ensure_server()
+        ensure_server(training=training)
 
 
 def check_room(ranks: int) -> None:

@@ -18,6 +18,8 @@ from lablib.engine.wire import Seat
 
 SERVER_DIED = 1 << 16  # in place of an exit code
 PARENT_VARIABLE = "LABLIB_FORK_SERVER_OF"  # tells the server's first import that it is in the server, and whose
+TRAINING_AFTER_VARIABLE = "LABLIB_TRAINING_AFTER_S"  # tells it how long to be idle before it gets ready for training
+_TRAINING_AFTER_S = 5.0
 _SIGNED = struct.Struct("q")  # what multiprocessing's server writes: the process id, later the exit code
 
 _server: Any = forkserver.ForkServer()  # this kernel's fork server, apart from the one that learners' own code may use
@@ -29,11 +31,16 @@ class ServerDied(Exception):
     """The fork server died before any rank had begun: nothing is lost, and a new server can do it."""
 
 
-def ensure_server() -> None:
-    """Start the server where it does not run yet; it imports torch by itself, and this returns at once."""
+def ensure_server(*, training: bool = True) -> None:
+    """Start the server where it does not run yet; it imports torch by itself, and this returns at once.
+
+    Args:
+        training: before the first rank it also imports what DDP and optimizers need; otherwise when it has been idle.
+    """
     path = os.environ.get("PYTHONPATH")
     wanted = {
         PARENT_VARIABLE: str(os.getpid()),
+        TRAINING_AFTER_VARIABLE: "" if training else str(_TRAINING_AFTER_S),
         "PYTHONPATH": f"{ROOT}{os.pathsep}{path}" if path else ROOT,
         **idle_threads_sleep(),
     }

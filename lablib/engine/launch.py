@@ -29,10 +29,16 @@ from lablib.errors import UsageError
 from lablib.links import Link
 
 
-def warm_up() -> None:
-    """Start this kernel's fork server in the background and return at once; the first run is then as fast as any."""
+def warm_up(*, training: bool = True) -> None:
+    """Start this kernel's fork server in the background and return at once; the first run is then as fast as any.
+
+    Args:
+        training: make ready for DDP and optimizers, too, whose constructors import ``torch._dynamo``. With False the
+            first run is ready a second or two sooner, and this follows when there was no rank for five seconds. It is
+            decided when the server starts; a later call changes nothing.
+    """
     whoami.refuse_inside_a_rank("warm_up")
-    births.warm_up()
+    births.warm_up(training=training)
 
 
 def run(

@@ -22,15 +22,15 @@ from pathlib import Path
 from typing import Any
 
 from lablib.engine import endings, pages
-from lablib.engine.forking import PARENT_VARIABLE
+from lablib.engine.forking import PARENT_VARIABLE, TRAINING_AFTER_VARIABLE
 
 _SETTLES_AFTER_S = 0.2
 
 
-def _leave_when_orphaned(parent: int, ready: threading.Event) -> None:
+def _leave_when_orphaned(server: int, parent: int, ready: threading.Event) -> None:
     while not ready.wait(0.2):
         if os.getppid() != parent:
-            os._exit(1)
+            _leave(server)
 
 
 def _leave(server: int) -> None:
@@ -47,22 +47,19 @@ def _leave(server: int) -> None:
     os._exit(0)  # taking torch apart would take longer than all this
 
 
-def _prepare(parent: int) -> None:
-    os.setsid()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
-    endings.adopt_orphans()
-    warnings.filterwarnings("ignore", "forkserver: waitpid returned unexpected pid")  # an orphan
-    ready = threading.Event()
-    watch = threading.Thread(target=_leave_when_orphaned, args=(parent, ready))
+def _import(parent: int, *, training: bool) -> None:
+    """Import what ranks would, so that they share it; leave with the kernel, whose end an import does not notice."""
+    server, ready = os.getpid(), threading.Event()
+    watch = threading.Thread(target=_leave_when_orphaned, args=(server, parent, ready))
     watch.start()
     gc.disable()  # imports make 280,000 objects that stay: looking through them again and again takes half a second
     try:
         from lablib.engine import worker
 
-        worker.preload()
+        worker.preload(training=training)
     finally:
-        atexit.register(_leave, os.getpid())  # after the imports: before whatever they have registered
+        atexit.unregister(_leave)
+        atexit.register(_leave, server)  # after the imports: before whatever they have registered
         ready.set()
         watch.join()
     sys.stdout.flush()
@@ -70,15 +67,48 @@ def _prepare(parent: int) -> None:
     sys.path_importer_cache.clear()  # done here, a rank need not touch it
     gc.freeze()  # a collection in a rank would otherwise write to, and so copy, every page that holds an object
     gc.enable()
-    signal.signal(signal.SIGALRM, _settle)
+
+
+def _prepare(parent: int, *, training_after_s: float) -> None:
+    os.setsid()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+    endings.adopt_orphans()
+    warnings.filterwarnings("ignore", "forkserver: waitpid returned unexpected pid")  # an orphan
+    _import(parent, training=not training_after_s)
+    signal.signal(signal.SIGALRM, lambda *_: _settle(parent, training_after_s))
     signal.setitimer(signal.ITIMER_REAL, _SETTLES_AFTER_S)
 
 
-def _settle(*_: object) -> None:
+def _settle(parent: int, training_after_s: float) -> None:
     """Make forking cheap once the first ranks are on their way: it takes as long as several forks."""
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     pages.collapse()
+    if training_after_s:
+        _train_when_idle(parent, training_after_s)
+
+
+def _train_when_idle(parent: int, seconds: float) -> None:
+    """Get ready for training once there was no rank for so many seconds."""
+
+    def wait() -> None:
+        if signal.getsignal(signal.SIGALRM) is ring:  # not in a rank that forks, nor when it is done
+            signal.setitimer(signal.ITIMER_REAL, seconds)
+
+    def ring(*_: object) -> None:
+        try:
+            os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        except ChildProcessError:
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+            _import(parent, training=True)
+            pages.collapse()
+        else:  # ranks are at work, and need the cores themselves
+            wait()
+
+    signal.signal(signal.SIGALRM, ring)
+    os.register_at_fork(after_in_parent=wait)
+    wait()
 
 
 if os.environ.pop(PARENT_VARIABLE, None) == str(os.getppid()):
-    _prepare(os.getppid())
+    _prepare(os.getppid(), training_after_s=float(os.environ.pop(TRAINING_AFTER_VARIABLE, "") or 0))

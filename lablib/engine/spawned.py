@@ -17,5 +17,5 @@ def live() -> NoReturn:
     guard.protect(seat, control)
     from lablib.engine import worker
 
-    worker.preload()
+    worker.preload(training=False)
     worker.live(seat, control)

@@ -43,16 +43,16 @@ _OPENED_BY_A_FIRST_JOB = (
     "torch.distributed.rendezvous",
     "torch.nn.parallel.distributed",
     "torch.optim",
-    "torch._dynamo",  # DDP's constructor imports it: 800 modules, and 68 MiB in each rank if it came only there
 )
+_OPENED_BY_TRAINING = ("torch._dynamo",)  # by the constructors of DDP and optimizers: 800 modules, 68 MiB
 
 
 _own_streams: dict[str, TextIO] = {}
 
 
-def preload() -> None:
-    """Do once, in the fork server, what every rank would do: imports and probes."""
-    for name in _OPENED_BY_A_FIRST_JOB:
+def preload(*, training: bool) -> None:
+    """Do once, in the fork server, what every rank would do: imports and probes. It may be called again."""
+    for name in _OPENED_BY_A_FIRST_JOB + (_OPENED_BY_TRAINING if training else ()):
         importlib.import_module(name)
     probes.install()
 

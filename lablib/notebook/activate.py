@@ -8,7 +8,7 @@ from IPython.core.getipython import get_ipython
 
 from lablib.engine import listener
 from lablib.engine.result import Run
-from lablib.notebook import show
+from lablib.notebook import collector, show
 from lablib.notebook.live import CellListener
 
 
@@ -41,3 +41,4 @@ def activate() -> None:
         return
     listener.use(Notebook(shell, draws=hasattr(shell, "kernel")))
     shell.display_formatter.formatters["text/html"].for_type(Run, show.run_html)
+    collector.rest_during_this_cell(shell)  # it is the cell that imports torch

@@ -6,7 +6,6 @@ import html
 from collections.abc import Sequence
 
 from lablib.engine.result import Run
-from lablib.views import palette
 
 _SHOWN_LINES = 200  # a rank; the rest stays in `r.output`
 _SHOWN_CHARS = 2000  # a line
@@ -72,6 +71,8 @@ def run_html(run: Run) -> str:
 
 def _mark(rank: int) -> str:
     # the colour stands beside the text, which keeps the page's own ink in both themes
+    from lablib.views import palette  # brings plotly, for which the fork server should not have to wait
+
     return f'<span style="color:{palette.rank_colour(rank)}">■</span>'
 
 

@@ -14,7 +14,7 @@ os.environ["TORCH_CPP_LOG_LEVEL"] = "FATAL"  # much fails on purpose here: hide 
 
 from lablib import warm_up
 
-warm_up()
+warm_up(training=False)
 
 from lablib import RankFailed, RunError, UsageError, checks, device, expect, run, spawn, views
 
@@ -152,7 +152,7 @@ def introduce():
 
 four = run(introduce, world_size=4)
 
-# %% claims="R1 R4 R12" tags=["nbval-check-output"]
+# %% claims="R1 R4" tags=["nbval-check-output"]
 print(checks.lab00.sums(sums))
 print("ours:", ours.values)
 for seen in four:
@@ -624,46 +624,10 @@ for launcher, values in by_launcher.items():
     print(f"{launcher:9}", values)
 
 # %% [markdown]
-# ## What is special about rank 0?
-#
-# Each rank draws its own weight here and sees its own data. `DistributedDataParallel` copies the weights of one rank to all
-# when it is built, and the *buffers* (such as the running mean of a BatchNorm) at each forward. Whose?
-
-
-# %% claims="R12"
-def replica():
-    rank = dist.get_rank()
-    torch.manual_seed(rank)
-    share = torch.full((2,), float(rank == 0), device=device())  # 1 on rank 0, else 0
-    dist.all_reduce(share)
-    model = torch.nn.Sequential(torch.nn.Linear(1, 1), torch.nn.BatchNorm1d(1)).to(device())
-    weight, mean = model[0].weight, model[1].running_mean
-    found = {"rank 0 in the average": share[0].item() / dist.get_world_size()}
-    found["weight drawn"] = weight.item()
-    ddp = torch.nn.parallel.DistributedDataParallel(model)
-    found["weight in DDP"] = weight.item()
-    ddp(torch.randn(2, 1, device=device()) + rank)
-    found["buffer after a forward"] = mean.item()
-    ddp.eval()(torch.zeros(1, 1, device=device()))
-    return found | {"buffer after the next": mean.item()}
-
-
-replicas = run(replica)
-
-# %% claims="R12" tags=["nbval-check-output"]
-zero, one = replicas
-for name in zero:
-    print(f"{name:23} {'equal' if zero[name] == one[name] else 'different'} on the two ranks")
-print("the common weight is what rank 0 drew:", one["weight in DDP"] == zero["weight drawn"])
-common = one["buffer after the next"]
-print("the common buffer was rank 0's:", common == zero["buffer after a forward"])
-print("weight of rank 0 in the average:", zero["rank 0 in the average"])
-
-# %% [markdown]
 # ## Recap
 #
 # - **"Rank 0 runs the others."** No: a launcher starts equal processes, and environment variables tell them apart. Rank 0
-#   may serve the store, and gives the first weights and the buffers; in the average it counts like everybody.
+#   may serve the store. (What else it gives the others is in [lab 04](04_gradient_averaging.ipynb).)
 # - **"The rank is the number of the GPU."** No: that is `local_rank`. `world_size` counts processes, with or without GPUs.
 # - **"local_rank equals rank."** On one host only.
 # - Ranks share no memory with each other, nor with the notebook.

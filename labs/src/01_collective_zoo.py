@@ -10,7 +10,7 @@
 # %% id="imports"
 from lablib import warm_up
 
-warm_up()
+warm_up(training=False)
 
 from lablib import Cluster, RunTimeout, checks, expect, run, sim, views
 

@@ -307,7 +307,7 @@ def copies():
     return held
 
 
-# %% claims="G14"
+# %% claims="G2 G3 G14 G20 R12"
 def with_device_ids():
     try:
         DDP(nn.Linear(2, 3), device_ids=[dist.get_rank()])
@@ -316,13 +316,23 @@ def with_device_ids():
     return "taken"
 
 
+def say_of_rank_0():
+    share = torch.tensor([float(dist.get_rank() == 0)])
+    dist.all_reduce(share)
+    return share.item() / dist.get_world_size()
+
+
 held = pair.run(copies)
 is_same = {name: torch.equal(held[0][name], held[1][name]) for name in held[0]}
+winners = held[0]["weights after DDP"]
+source = [torch.equal(found["weights before DDP"], winners) for found in held].index(True)
 
-# %% claims="G2 G3 G14 G20" tags=["nbval-check-output"]
+# %% claims="G2 G3 G14 G20 R12" tags=["nbval-check-output"]
 print(checks.lab04.copies(same, is_same))
 for name, equal in is_same.items():
     print(f"the same on both ranks, {name}: {equal}")
+print("whose weights they are after DDP: rank", source)
+print("weight of rank 0 in an average:", pair.run(say_of_rank_0)[0])
 numbers = sum(parameter.numel() for parameter in nn.Linear(2, 3).parameters())
 print(f"of {numbers} weights, ranks hold", [len(found["weights after DDP"]) for found in held])
 print("device_ids=[rank] on a CPU:", pair.run(with_device_ids).values)
@@ -330,6 +340,9 @@ print("device_ids=[rank] on a CPU:", pair.run(with_device_ids).values)
 # %% [markdown]
 # Every rank holds all weights: DDP cuts nothing. It synchronises weights when it is *built*, and gradients in each backward; the optimizer is yours. It also
 # hooks into gradients when it is built: who thaws a layer later must build a new DDP, or each rank trains its own.
+#
+# Rank 0 is often called the main process. It is the **source**: of the first weights, and of BatchNorm's buffers (further down). In an average it has no more say
+# than any other rank.
 #
 # `device_ids=[local_rank]` is for models on a GPU.
 #

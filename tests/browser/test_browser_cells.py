@@ -74,7 +74,7 @@ def page(lab):
     """Return the page with a notebook of small cells, its imports done."""
     lab.server.write(NAME, IMPORTS, TALK, DEADLOCK, NEXT, FAIL, KNOBS)
     lab.open(NAME)
-    lab.cell("warm_up()").run(timeout_s=60)
+    lab.cell("warm_up(").run(timeout_s=60)
     assert lab.errors == []
     return lab
 

@@ -151,7 +151,7 @@ def test_figures_are_there_after_a_restart_and_the_explorer_says_how_to_wake_it_
     expect(cell.area).to_contain_text("after a restart, run this cell again")
     cell.screenshot("lab01-explorer-reopened")
     assert lab01.next_run() == 0
-    lab01.cell("warm_up()").run(timeout_s=60)
+    lab01.cell("warm_up(").run(timeout_s=60)
     explorer = LabExplorer(cell.run())
     explorer.settle("all_reduce")
     assert lab01.errors == []

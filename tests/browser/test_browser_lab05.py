@@ -17,7 +17,7 @@ def lab05(lab):
     """Return the lab with its imports done."""
     lab.open(NAME)
     lab.screenshot("lab05-opened")
-    lab.cell("warm_up()").run(timeout_s=60)
+    lab.cell("warm_up(").run(timeout_s=60)
     return lab
 
 

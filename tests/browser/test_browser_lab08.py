@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(400)]
 def lab08(lab):
     """Return the lab with its imports done."""
     lab.open(NAME)
-    lab.cell("warm_up()").run(timeout_s=60)
+    lab.cell("warm_up(").run(timeout_s=60)
     return lab
 
 

@@ -41,7 +41,7 @@ class Kernel:
         self._connect()
         self.run(
             "import os, sys, time, signal, ctypes, threading\nimport torch, torch.distributed as dist\n"
-            "import lablib\nfrom lablib import *\nwarm_up()\n" + prelude
+            "import lablib\nfrom lablib import *\nwarm_up(training=False)\n" + prelude
         )
 
     def _connect(self) -> None:
