@@ -34,7 +34,7 @@ test: style
 	$(TEST) pytest --nbval-lax --nbval-current-env --nbval-cell-timeout=120 labs
 
 # Whatever starts ranks, kernels or a browser waits for `make test`.
-REAL = engine notebook browser bench training parallel
+REAL = engine browser bench training parallel
 check: style
 	$(TEST) $(PYTEST) -m "not slow and not soak and not browser" $(REAL:%=--ignore=tests/%)
 
