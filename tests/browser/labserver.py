@@ -21,6 +21,10 @@ from tools import desk, environment, jupyter
 ROOT = Path(__file__).resolve().parents[2]
 STARTS_WITHIN_S = 60.0
 ENDS_WITHIN_S = 20.0
+# The system ends what comes after these words when the process that runs the tests is killed.
+PR_SET_PDEATHSIG, SIGTERM = 1, 15
+LEASH = "import ctypes, os, sys; ctypes.CDLL(None).prctl(%d, %d); os.execv(sys.argv[1], sys.argv[1:])"
+LEASHED = [sys.executable, "-c", LEASH % (PR_SET_PDEATHSIG, SIGTERM)] if sys.platform == "linux" else []
 
 
 class LabServer:
@@ -46,7 +50,7 @@ class LabServer:
         command.append("--LabApp.expose_app_in_browser=True")
         with open(self._log, "w") as log:
             self._process = subprocess.Popen(
-                command,
+                [*LEASHED, *command],
                 cwd=self.work,
                 env=self._variables(folder),
                 stdin=subprocess.DEVNULL,

@@ -173,9 +173,7 @@ def test_make_runs_modules_and_files_in_the_environment(clone, fake_python: Path
         "-m mypy",
         "labs/build.py --check",
         "-m pytest -n 2 --dist loadfile --no-loadscope-reorder -m not slow and not soak and not browser"
-        + "".join(
-            f" --ignore=tests/{room}" for room in ("engine", "browser", "bench", "training", "parallel")
-        ),
+        + "".join(f" --ignore=tests/{room}" for room in ("engine", "browser", "bench", "training", "parallel")),
     ]
     assert sum("pip install" in call for call in calls) == 1
     assert f"{PIP} --editable .[test]" in calls
