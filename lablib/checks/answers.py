@@ -11,7 +11,21 @@ from typing import Any
 
 
 class WrongKind(TypeError):
-    """An answer of another kind than the check can judge; its message says what came."""
+    """An answer of another kind than the check can judge; its message says what came.
+
+    Args:
+        came: what came, as in "got a str".
+        wants: what one answer should be, where that is known here; a check that judges several tells it with `told`.
+    """
+
+    def __init__(self, came: str, wants: str = "") -> None:
+        super().__init__(came)
+        self.wants = wants
+
+    @property
+    def told(self) -> str:
+        """Return what came, and what is wanted."""
+        return f"{self}; wanted: {self.wants}" if self.wants else str(self)
 
 
 def number(answer: Any) -> float:
@@ -20,13 +34,13 @@ def number(answer: Any) -> float:
     Raises WrongKind for anything else: texts, truth values, nan.
     """
     if not hasattr(answer, "__float__") or _is_truth_value(answer):
-        raise WrongKind(f"got {described(answer)}")
+        raise WrongKind(f"got {described(answer)}", "a number")
     try:
         value = float(answer)
     except Exception:
-        raise WrongKind(f"got {described(answer)}") from None
+        raise WrongKind(f"got {described(answer)}", "a number") from None
     if math.isnan(value):
-        raise WrongKind("got nan")
+        raise WrongKind("got nan", "a number")
     return value
 
 
@@ -46,18 +60,19 @@ def items(answer: Any, count: int | None = None) -> tuple[Any, ...]:
 
     Raises WrongKind for a text, a mapping, an iterator, or another number of items.
     """
+    wants = "a list" if count is None else f"a list of {count} items"
     wrong = isinstance(answer, (str, bytes, Mapping)) or not hasattr(answer, "__iter__")
     if wrong or not hasattr(answer, "__len__"):
-        raise WrongKind(f"got {described(answer)}")
+        raise WrongKind(f"got {described(answer)}", wants)
     try:
         length = len(answer)
         found = list(islice(answer, length))
         if isinstance(answer, (set, frozenset)):
             found.sort()
     except Exception:
-        raise WrongKind(f"got {described(answer)}") from None
+        raise WrongKind(f"got {described(answer)}", wants) from None
     if count is not None and length != count:
-        raise WrongKind(f"got {length} items")
+        raise WrongKind(f"got {length} items", wants)
     return tuple(found)
 
 
@@ -69,7 +84,7 @@ def whole_numbers(answer: Any, count: int | None = None) -> tuple[int, ...]:
 def text(answer: Any) -> str:
     """Read a text, without the blanks around it."""
     if not isinstance(answer, str):
-        raise WrongKind(f"got {described(answer)}")
+        raise WrongKind(f"got {described(answer)}", "a text in quotes")
     return answer.strip()
 
 

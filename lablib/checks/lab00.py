@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
-from lablib.checks.answers import WrongKind, items, number, text, whole_number, whole_numbers
+from lablib.checks.answers import WrongKind, described, items, number, text, whole_number, whole_numbers
 from lablib.checks.lab00_on_ranks import SetupProblem, Sums, try_setup, try_sums
 from lablib.checks.verdict import PASSED, Verdict, check, compare, failed
 from lablib.errors import RunError, RunTimeout
@@ -48,19 +48,26 @@ def command(answer: Any) -> Verdict:
     program, *words = text(answer).split() or [""]
     if program != "torchrun":
         return failed("the program is called torchrun, and stands first")
-    if "job.py" not in words:
+    scripts = [word for word in words if word.removeprefix("./") == "job.py"]
+    if not scripts:
         return failed("the script job.py is missing")
-    if words[-1] != "job.py":
+    if words[-1] != scripts[0]:
         return failed("what stands behind the script goes to the script: torchrun never sees it")
-    given = dict(_option(word) for word in _joined(words[:-1]))
+    options = _joined(words[:-1])
+    for word in options:
+        if word.startswith("-") and not word.startswith("--"):
+            return failed(f"torchrun's options begin with two dashes, and {word} with one")
+        if not word.startswith("-"):
+            return failed(f"torchrun would take {word} for the script: it starts Python by itself, and values follow =")
+    given = dict(_option(word) for word in options)
     if unknown := set(given) - {"standalone", "nproc_per_node", "nnodes"}:
         return failed(f"--{min(unknown)} is not needed here")
+    if given.get("standalone"):
+        return failed("--standalone has no value: it is there or not")
     if given.get("nnodes", "1") != "1":
         return failed("--nnodes counts hosts, and this is one host: torchrun would wait for another")
     if "nproc_per_node" not in given:
         return failed("torchrun starts one process where --nproc_per_node is not given")
-    if "standalone" not in given:
-        return failed("without --standalone the port is a fixed one, and the next job on this host finds it taken")
     return compare(
         given["nproc_per_node"],
         "2",
@@ -73,7 +80,8 @@ def _joined(words: list[str]) -> list[str]:
     """Write each value behind its option: ``--nnodes 1`` is ``--nnodes=1``."""
     joined: list[str] = []
     for word in words:
-        if joined and not word.startswith("-") and "=" not in joined[-1]:
+        last = joined[-1] if joined else ""
+        if last.startswith("--") and "=" not in last and last != "--standalone" and word[0] not in "-=":
             joined[-1] += f"={word}"
         else:
             joined.append(word)
@@ -144,13 +152,15 @@ def second_host(answer: Any) -> Verdict:
         try:
             verdict = judge(answer[name])
         except WrongKind as error:
-            return failed(f"{name}: {error}")
+            return failed(f"{name}: {error.told}")
         if not verdict:
             return failed(f"{name}: {verdict.reason}")
     return PASSED
 
 
 def _told(value: Any) -> int:
+    if isinstance(value, list | tuple):
+        raise WrongKind(f"got {described(value)}", "one number, the same for all four")
     if isinstance(value, str) and value.strip().isdecimal():  # in the environment everything is text
         return int(value)
     return whole_number(value)
@@ -206,7 +216,11 @@ _SECOND_HOST: dict[str, Callable[[Any], Verdict]] = {
     "MASTER_ADDR": lambda value: compare(
         text(value),
         "alpha",
-        {"beta": "a host has no store of its own: all ranks of a job meet in one place, where rank 0 is"},
+        {
+            "beta": "a host has no store of its own: all ranks of a job meet in one place, where rank 0 is",
+            "localhost": "that is each host itself: host 1 would look at home, and rank 0 is elsewhere",
+            "127.0.0.1": "that is each host itself: host 1 would look at home, and rank 0 is elsewhere",
+        },
         "all ranks of a job meet where rank 0 is",
     ),
 }
@@ -264,7 +278,10 @@ def group_sums(answer: Callable[[], object], run: Runner) -> Verdict:
     try:
         seen: list[Sums] = run(try_sums, answer, world_size=4, timeout=5.0).values
     except RunTimeout:
-        return failed("some ranks wait for ever: they did not all make the same groups, in the same order")
+        return failed(
+            "some ranks wait for ever: they did not all make the same groups in the same order,"
+            " or not all members of a group called in it"
+        )
     except RunError as error:
         return failed(f"it went wrong: {error.summary}")
     found = tuple(number(one.value) for one in seen)

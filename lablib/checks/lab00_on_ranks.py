@@ -19,6 +19,7 @@ def try_setup(setup: Callable[[], object]) -> float:
     import torch.distributed as dist
 
     told = dict(os.environ)
+    made = []
     make_group = dist.init_process_group
     signature = inspect.signature(make_group)
 
@@ -26,6 +27,7 @@ def try_setup(setup: Callable[[], object]) -> float:
         if problem := _problem(told, signature.bind(*args, **kwargs).arguments):
             raise SetupProblem(problem)
         make_group(*args, **kwargs)
+        made.append(True)
 
     dist.init_process_group = watched
     try:
@@ -33,7 +35,11 @@ def try_setup(setup: Callable[[], object]) -> float:
     finally:
         dist.init_process_group = make_group
     if not dist.is_initialized():
-        raise SetupProblem("no group was made: every rank must call dist.init_process_group")
+        raise SetupProblem(
+            "the group is gone again: destroy_process_group belongs to the end of the job"
+            if made
+            else "no group was made: every rank must call dist.init_process_group"
+        )
     total = torch.tensor([float(dist.get_rank() + 1)])
     dist.all_reduce(total)
     dist.destroy_process_group()
@@ -48,6 +54,8 @@ def _problem(told: Mapping[str, str], asked: Mapping[str, Any]) -> str:
     if meet.startswith("tcp://") and not meet.endswith(f":{told['MASTER_PORT']}"):
         return "init_method names a port of its own, and the launcher's store is on the one in MASTER_PORT"
     for name in ("rank", "world_size"):
+        if isinstance(asked.get(name), str):
+            return f'{name} is a text, as everything in the environment: write int(os.environ["{name.upper()}"])'
         if asked.get(name, -1) not in (-1, int(told[name.upper()])):
             return f"{name} is not what the launcher said in {name.upper()}: a fixed one is wrong somewhere"
     return ""

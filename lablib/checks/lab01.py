@@ -165,7 +165,7 @@ _DTYPES = {
 }
 
 
-@check(wants="four lists, the numbers that each rank holds")
+@check(wants="a list of four numbers, one for each rank")
 def in_groups(answer: Any) -> Verdict:
     """Judge rank r's r + 1 after a broadcast from rank 3 in the group [2, 3], and a sum in the group [0, 1]."""
     return compare(
@@ -182,9 +182,9 @@ def in_groups(answer: Any) -> Verdict:
     )
 
 
-@check(wants="a dict: communication / computation -> speed-up")
+@check(wants="a dict: link / work -> how many times faster")
 def speedups(answer: Any) -> Verdict:
-    """Judge the best speed-up by overlap for communication that takes 0.1, 1 and 10 times the computation."""
+    """Judge the best speed-up by overlap for a link that takes 0.1, 1 and 10 times as long as the work."""
     if not isinstance(answer, Mapping):
         raise WrongKind("got no dict")
     for ratio, right in ((0.1, 1.1), (1, 2.0), (10, 1.1)):
@@ -193,8 +193,8 @@ def speedups(answer: Any) -> Verdict:
         given = number(answer[ratio])
         if abs(given - right) > 0.005:
             mistakes = {
-                11.0: "computation is 1 here: both in a row take 11, overlapped the longer one stays",
-                10.0: "only what computation covers can be hidden: the rest of the link's time stays",
+                11.0: "both in a row take 11, and overlapped the longer of the two stays: 10",
+                10.0: "only the shorter of the two can be hidden, behind the longer one",
                 2.0: "two only where both take the same time",
                 1.0: "the shorter of the two can be hidden",
                 0.1: "that is the ratio; overlap never makes it slower",
@@ -214,9 +214,9 @@ def two_steps(answer: Callable[..., object], run: Runner) -> Verdict:
 def exchange(answer: Callable[..., object], run: Runner) -> Verdict:
     """Judge an exchange between two pairs of ranks."""
     waits = {
-        "recv": "both partners wait in recv, and nobody has sent",
+        "recv": "a rank waits in recv: nobody has sent, or the handle of isend was thrown away before it was done",
         "send": "both partners wait in send, and nobody receives",
-        "": "both partners wait on a handle, and the other end is not there yet: receive before you wait",
+        "": "a rank waits on a handle, and the other end is not there: receive before you wait, and wait for both",
     }
     return _on_ranks(answer, run, on_ranks.try_exchange, waits)
 
@@ -244,9 +244,12 @@ def in_turn(answer: Callable[..., object], run: Runner) -> Verdict:
             "send": "a rank sends what nobody receives; the last rank has nobody to tell",
         }
         verdict = _on_ranks(answer, run, on_ranks.try_in_turn, waits, str(log))
-        said = tuple(int(line) for line in log.read_text().split())
+        lines = [line.split() for line in log.read_text().splitlines()]
     if not verdict:
         return verdict
+    said = tuple(int(rank) for rank, _ in lines)
+    if said == (0, 1, 2, 3) and any(heard == "unheard" for _, heard in lines[1:]):
+        return failed("right by the clock only: a rank spoke before it had heard from another, and ranks may be slow")
     return compare(
         said,
         (0, 1, 2, 3),

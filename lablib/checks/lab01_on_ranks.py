@@ -101,7 +101,12 @@ def try_two_steps(all_reduce: Callable[[Any], Any]) -> str:
     total = [60.0 + 4 * i for i in range(8)]
     watched = {name: noted(name) for name in (*_REDUCE_SCATTER, *_ALL_GATHER) if hasattr(dist, name)}
     with _replaced(**watched, **_refused(_OTHERS, "build it of reduce_scatter and all_gather")):
-        found = _numbers(all_reduce(mine.clone()))
+        answer = all_reduce(mine.clone())
+    if not hasattr(answer, "shape"):
+        return f"got {'nothing' if answer is None else f'a {type(answer).__name__}'}: return one tensor with all sums"
+    found = _numbers(answer)
+    if found == total and answer.shape != mine.shape:
+        return f"the sums are right, and have the shape {tuple(answer.shape)}; {tuple(mine.shape)} came in"
     if found == total:
         return "" if len(used) == 2 else "right sums, but the long way: every rank got everything and added up itself"
     known = {
@@ -113,6 +118,8 @@ def try_two_steps(all_reduce: Callable[[Any], Any]) -> str:
         return "the parts of the sum are in another order: part i is from rank i"
     if found == _numbers(mine):
         return "that is what the rank brought: return the tensor with the sums"
+    if any(found == 4 * part for part in parts):
+        return "one part four times: the four places of the list are one and the same tensor"
     reason = "each rank starts with its own part" if found in parts else "each rank should hold all eight sums"
     return known.get(len(found), f"got {_short(found)}: {reason}")
 
@@ -216,6 +223,8 @@ def try_logged_mean(logged_mean: Callable[[Any], Any]) -> str:
         return "that is the sum of the losses; the mean is asked"
     if found == [2.0 * (rank + 1)]:
         return "that is this rank's own loss: return the tensor that was added up"
+    if found == [(rank + 1) / 2]:
+        return "that is a quarter of this rank's own loss: read the tensor that was added up, after the call is done"
     if found != [5.0]:
         return f"got {_short(found)}; the losses are 2, 4, 6 and 8"
     loss.backward()  # type: ignore[no-untyped-call]
@@ -231,21 +240,23 @@ def try_in_turn(in_turn: Callable[[Callable[[], None]], Any], log: str) -> str:
     def say(*_: Any) -> None:
         time.sleep(0.06 * (dist.get_world_size() - 1 - rank))
         descriptor = os.open(log, os.O_WRONLY | os.O_APPEND)
-        os.write(descriptor, f"{rank}\n".encode())
+        os.write(descriptor, f"{rank} {'heard' if 'heard' in events else 'unheard'}\n".encode())
         os.close(descriptor)
         events.append("said")
 
-    def noted(send: Callable[..., Any]) -> Callable[..., Any]:
+    def noted(call: Callable[..., Any], event: str) -> Callable[..., Any]:
         def note(*args: Any, **kwargs: Any) -> Any:
-            events.append("told")
-            return send(*args, **kwargs)
+            events.append(event)
+            return call(*args, **kwargs)
 
         return note
 
-    watched = {"send": noted(dist.send), "isend": noted(dist.isend)}
+    watched = {name: noted(getattr(dist, name), "told") for name in ("send", "isend")}
+    watched |= {name: noted(getattr(dist, name), "heard") for name in ("recv", "irecv")}
     with _replaced(**watched, **_refused(_COLLECTIVES, "send and recv are enough")):
         in_turn(say)
-    return f"rank {rank} told the next one before it had spoken" if events[:1] == ["told"] else ""
+    done = [event for event in events if event != "heard"]
+    return f"rank {rank} told the next one before it had spoken" if done[:1] == ["told"] else ""
 
 
 def try_ring_sum(ring_sum: Callable[[Any], Any]) -> str:
@@ -265,6 +276,7 @@ def try_ring_sum(ring_sum: Callable[[Any], Any]) -> str:
         for one in operations:
             if one.op is dist.irecv:
                 aside[id(one)] = one.tensor, torch.empty_like(one.tensor)
+                one.tensor.zero_()
                 one.tensor = aside[id(one)][1]
         works = batch(operations)
         return [

@@ -52,13 +52,20 @@ def weight(answer: Callable[..., Any]) -> Verdict:
     """Judge the number by which a rank multiplies its mean loss."""
     if not callable(answer):
         raise WrongKind("got no function")
-    for n, total, ranks in ((4, 7, 2), (3, 7, 2), (5, 12, 4), (6, 18, 3)):
-        given = number(answer(n, total, ranks))
-        if abs(given - ranks * n / total) > _CLOSE:
-            near = [why for wrong, why in wrong_weights(n, total, ranks).items() if abs(given - wrong) <= _CLOSE]
-            reason = near[0] if near else "all weights together make the number of ranks"
-            return failed(f"{n} of {total} samples on one of {ranks} ranks: got {given:g}; {reason}")
-    return PASSED
+    cases = ((4, 7, 2), (3, 7, 2), (5, 12, 4), (6, 18, 3))
+    given = [number(answer(*case)) for case in cases]
+    wrong = [abs(one - ranks * n / total) > _CLOSE for one, (n, total, ranks) in zip(given, cases, strict=True)]
+    if not any(wrong):
+        return PASSED
+    formulas = zip(*(wrong_weights(*case) for case in cases), strict=True)  # only one that fits every case
+    near = [
+        formula[0][1]
+        for formula in formulas
+        if all(abs(one - value) <= _CLOSE for one, (value, _) in zip(given, formula, strict=True))
+    ]
+    reason = near[0] if near else "the weights of all ranks add up to the number of ranks"
+    n, total, ranks = cases[wrong.index(True)]
+    return failed(f"{n} of {total} samples on one of {ranks} ranks: got {given[wrong.index(True)]:g}; {reason}")
 
 
 @check(wants="a number")
@@ -101,7 +108,7 @@ def talk(answer: Any, calls: Mapping[str, Mapping[str, Sequence[str]]]) -> Verdi
         try:
             given = {text(phase) for phase in items(answer[model])}
         except WrongKind as error:
-            return failed(f"{model}: {error}")
+            return failed(f"{model}: {error.told}")
         if unknown := given - set(found):
             return failed(f"{model}: {min(unknown)} is none of {', '.join(found)}")
         for phase, names in found.items():

@@ -11,7 +11,7 @@ from typing import Any
 from lablib.checks.answers import WrongKind, number
 
 _CLOSE = 1e-6
-_CUT_OFF = "return a tensor that still hangs on the model: .item() and .detach() cut it off"
+_CUT_OFF = "return a tensor that still hangs on the model: .item() and .detach() cut it off, and so does no return"
 _SAMPLES = [3, 1, 4, 2]  # of each rank
 _SENTENCES = ([0, 0, 0, 2, 0, 0, 0, 0], [1, 0, 2, 1, 2], [1, 1], [2])  # 16 words
 _PADDING = -100
@@ -46,6 +46,7 @@ def try_of_the_sum(of_the_sum: Callable[[Any], Any]) -> str:
         {
             1 / 4: "a quarter of it: DDP divides by the number of ranks, and only what backward() starts from changes"
             " a gradient",
+            1 / 2: "half of it: there are four ranks here, and a fixed 2 is right for two",
             1 / 16: "a sixteenth of it: DDP divides by the number of ranks already; undo that",
             4.0: "four times as much: DDP divides by the number of ranks once only",
             1 / 10: "that is the gradient of the mean over all samples: the sum was asked",
@@ -150,13 +151,16 @@ def try_accuracy(accuracy: Callable[[int, int], Any]) -> str:
     """Be one of two ranks with different numbers of samples."""
     import torch.distributed as dist
 
-    rank = dist.get_rank()
-    for counts in (((1, 4), (3, 3)), ((0, 5), (2, 2))):
+    rank, cases = dist.get_rank(), (((1, 4), (3, 3)), ((0, 5), (2, 4)))
+    answers = [
+        accuracy(*counts[rank]) for counts in cases
+    ]  # all before any is judged: a rank that left would be missed
+    for counts, answer in zip(cases, answers, strict=True):
         correct, count = counts[rank]
         try:
-            found = number(accuracy(correct, count))
+            found = number(answer)
         except WrongKind as error:
-            return f"{error}, and a number is wanted"
+            return f"rank {rank}: {error}, and a number is wanted on each rank"
         right, everything = (sum(both) for both in zip(*counts, strict=True))
         if abs(found - right / everything) < _CLOSE:
             continue
@@ -168,9 +172,10 @@ def try_accuracy(accuracy: Callable[[int, int], Any]) -> str:
             float(right): "that is how many are right: divide by how many there are",
             right / count: "all that is right, divided by this rank's samples: add those up, too",
             correct / everything: "this rank's right ones among all samples: add those up, too",
+            100 * right / everything: "that is per cent; a share is between 0 and 1",
             right / 2 / everything: "the counts are sums, not means: nothing is to be divided by the number of ranks",
         }
-        near = next((reason for wrong, reason in mistakes.items() if abs(found - wrong) < _CLOSE), "")
+        near = next((reason for wrong, reason in mistakes.items() if abs(found - wrong) < _CLOSE * max(1.0, wrong)), "")
         return f"{right} of {everything} are right, got {found:.3f}{'; ' if near else ''}{near}"
     return ""
 

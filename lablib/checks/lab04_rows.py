@@ -142,19 +142,22 @@ RATES: dict[float, str] = {
 """Learning rates as multiples of the one for a quarter of the ranks."""
 
 
-def wrong_weights(n: int, total: int, ranks: int) -> dict[float, str]:
+def wrong_weights(n: int, total: int, ranks: int) -> list[tuple[float, str]]:
     """Return what people multiply the loss of n samples by, and what is wrong with it."""
-    return {
-        n / total: "that is the rank's part of the samples; DDP divides by the number of ranks on top",
-        1.0: "that is DDP's plain mean: a rank with more samples must count more",
-        total / (ranks * n): "upside down: a rank with more samples must count more",
-        1 / n: "the loss is a mean over n already: undo that, and divide by all samples",
-        ranks / n: "the loss is a mean over n already: undo that, and divide by all samples",
-        ranks / total: "that counts each rank the same: the loss is a mean over n",
-        n / ranks: "DDP divides by the number of ranks: to undo that, multiply",
-        float(n): "that makes sums of the means; DDP divides by ranks, and a mean over all samples is wanted",
-        float(ranks * n): "that is the gradient of the sum over all samples: the mean is wanted",
-    }
+    return [
+        (n / total, "that is the rank's part of the samples; DDP divides by the number of ranks on top"),
+        (1.0, "that is DDP's plain mean: a rank with more samples must count more"),
+        (total / (ranks * n), "upside down: a rank with more samples must count more"),
+        (1 / n, "the loss is a mean over n already: undo that, and divide by all samples"),
+        (ranks / n, "the loss is a mean over n already: undo that, and divide by all samples"),
+        (ranks / total, "that counts each rank the same: the loss is a mean over n"),
+        (n / (ranks * total), "DDP divides by the number of ranks itself: that would be twice"),
+        (float(ranks), "that is the same for each rank: a rank with more samples must count more"),
+        (1 / ranks, "DDP divides by the number of ranks itself, and a rank with more samples must count more"),
+        (n / ranks, "DDP divides by the number of ranks: to undo that, multiply"),
+        (float(n), "that makes sums of the means; DDP divides by ranks, and a mean over all samples is wanted"),
+        (float(ranks * n), "that is the gradient of the sum over all samples: the mean is wanted"),
+    ]
 
 
 def talking(phase: str, *, buffers: bool, talks: bool) -> str:

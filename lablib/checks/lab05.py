@@ -149,7 +149,7 @@ def _dict(answer: Any, wanted: Mapping[str, rows.Row], read: Callable[[str, Any]
         try:
             given = read(name, answer[name])
         except WrongKind as error:
-            return failed(f"{name}: {error}")
+            return failed(f"{name}: {error.told}")
         if not (verdict := compare(given, *row)):
             return failed(f"{name}: {verdict.reason}")
     return PASSED

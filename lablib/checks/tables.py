@@ -29,7 +29,7 @@ def judge_rows(answer: Any, rows: Mapping[str, Row], read: Callable[[Any], Any])
         try:
             given = read(answer[name])
         except WrongKind as error:
-            return failed(f"{name}: {error}")
+            return failed(f"{name}: {error.told}")
         if not (verdict := compare(given, *row)):
             return failed(f"{name}: {verdict.reason}")
     return PASSED

@@ -164,8 +164,8 @@ def _run_as_main(script: str, args: list[str]) -> None:
 class Cluster:
     """Keep ranks warm between calls.
 
-    A call that leaves a thread, a child process or a changed process group behind, or that fails, costs the ranks: the
-    next call gets new ones, and nothing else is lost.
+    A call that leaves a thread, a child process, a message that nobody waited for or a changed process group behind, or
+    that fails, costs the ranks: the next call gets new ones, and nothing else is lost.
 
     Args:
         world_size, backend, device, timeout, start_method: as for `run`.

@@ -8,7 +8,7 @@ Learners' hooks, process groups and profilers stay free.
 from __future__ import annotations
 
 import sys
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -29,6 +29,7 @@ class _Op:
     def __init__(self, name: str, *, tensors: int | None = 0, group: int = 1, peer: int | None = None) -> None:
         self.name, self.tensors, self.group, self.peer = name, tensors, group, peer
         self.async_op = sys.maxsize
+        self.to_peer = name in ("send", "recv")
 
     def is_waited_for(self, args: tuple[Any, ...]) -> bool:
         """Say whether its caller waits at once (``async_op=False``); the dispatcher leaves out a last default, True."""
@@ -66,6 +67,7 @@ _logbook: Logbook | None = None
 _carry: Carry | None = None
 _sequences: Counter[tuple[str, str, int | None]] = Counter()
 _members: dict[str, tuple[int, ...]] = {}
+_messages: deque[dist.Work] = deque()  # sends and receives that may not be over yet
 
 
 def install() -> None:
@@ -99,6 +101,7 @@ def attach(book: Logbook, carry: Carry | None = None) -> None:
     _carry = carry
     _sequences.clear()
     _members.clear()
+    _messages.clear()
     _logbook = book
 
 
@@ -106,6 +109,12 @@ def detach() -> None:
     """Note nothing more."""
     global _logbook, _carry
     _logbook = _carry = None
+    _messages.clear()
+
+
+def messages_are_over() -> bool:
+    """Return whether each send and receive of this job was waited for; one that was not spoils the next job's."""
+    return all(work.is_completed() for work in _messages)
 
 
 def _probe(op: _Op, go_on: Callable[..., Any]) -> Callable[..., Any]:
@@ -124,10 +133,21 @@ def _probe(op: _Op, go_on: Callable[..., Any]) -> Callable[..., Any]:
             file=facts["file"],
         )
         if _carry is None:
-            return go_on(keyset, *args, **kwargs)
-        return _carry(op.name, facts, partial(go_on, keyset, *args, **kwargs), op.is_waited_for(args))
+            result = go_on(keyset, *args, **kwargs)
+        else:
+            result = _carry(op.name, facts, partial(go_on, keyset, *args, **kwargs), op.is_waited_for(args))
+        if op.to_peer:
+            _keep(torch_private.work_in(result))
+        return result
 
     return call
+
+
+def _keep(message: dist.Work | None) -> None:
+    while _messages and _messages[0].is_completed():
+        _messages.popleft()
+    if message is not None:
+        _messages.append(message)
 
 
 def _facts(op: _Op, args: tuple[Any, ...]) -> dict[str, Any]:
@@ -138,7 +158,7 @@ def _facts(op: _Op, args: tuple[Any, ...]) -> dict[str, Any]:
         _members[name] = tuple(dist.get_process_group_ranks(group))
     ranks = _members[name]
     peer = None if op.peer is None else ranks[args[op.peer]]
-    counted = (name, op.name, peer) if op.name in ("send", "recv") else (name, "", None)
+    counted = (name, op.name, peer) if op.to_peer else (name, "", None)
     _sequences[counted] += 1
     file, line = _learner_line(sys._getframe(2))
     return {

@@ -132,9 +132,8 @@ def _perform(
         refused = True
         payload = values.pack(value)
         del value, fn, args
-        report: wire.Done | wire.Failed = wire.Done(
-            payload, group.untouched() and _threads_and_children() == before, recorded
-        )
+        clean = group.untouched() and probes.messages_are_over() and _threads_and_children() == before
+        report: wire.Done | wire.Failed = wire.Done(payload, clean, recorded)
     except BaseException as error:  # SystemExit and KeyboardInterrupt end the function, not the report
         report = _failure(error, refused=refused and isinstance(error, UsageError), recorded=recorded)
     probes.detach()

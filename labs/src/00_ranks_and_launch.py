@@ -56,7 +56,8 @@ def who():
 
 
 # %% [markdown]
-# Before ranks can talk, **every one** of them must call `init_process_group`. There are two usual ways:
+# Before ranks can talk, **every one** of them must call `init_process_group`. (`"gloo"` carries their messages; it works on
+# every CPU.) There are two usual ways:
 #
 # - `by_torchrun` names nothing: rank, world size and meeting place come from the **environment** (`env://`);
 # - `by_spawn` gets rank and world size as arguments, and a `tcp://` address where all meet.
@@ -103,7 +104,7 @@ def free_port():
 # ### Exercise: start it with torch.multiprocessing.spawn
 #
 # `mp.spawn(fn, args, nprocs=2)` starts two processes and calls `fn(0, *args)` in one and `fn(1, *args)` in the other.
-# Fill in the `args` that `by_spawn` needs. The answers come back through a queue. Each of the two imports torch first, which
+# Fill in the `args` that `by_spawn` needs; `port` and `answers` are made in the line above. The answers come back through a queue. Each of the two imports torch first, which
 # takes seconds, so they work in the background: read on, and collect at the end.
 
 # %% claims="R7"
@@ -123,7 +124,7 @@ print(spawn_verdict)
 #
 # The file is a script, too. Write the command: `torchrun`, told with `--standalone` that this host is alone (it then picks a
 # free port) and with `--nproc_per_node` how many processes to start, namely two; then the script. Its turn comes further
-# down, among other torchruns.
+# down, together with other commands.
 
 # %% claims="R8" tags=["nbval-check-output"]
 line = "torchrun --standalone --nproc_per_node=2 job.py"  # solution
@@ -134,7 +135,7 @@ print(torchrun_verdict)
 # `run` is the launcher of this course. It needs no file, since it sends the function itself to the ranks, and it makes the
 # group before your function begins.
 #
-# **Predict.** Two ranks run `hello`. Which sum does rank 0 hold then? And rank 1? **Run.** Then four ranks run `who`.
+# **Predict.** Two ranks run `hello`. Which sum does rank 0 hold then? And rank 1? **Run.** Then four ranks introduce themselves.
 
 # %%
 sums = [3.0, 3.0]  # solution
@@ -231,8 +232,8 @@ print("what was sent:", pickle.dumps(from_a_cell))
 
 # %% [markdown]
 # Look at what was sent: no code, but two names: "`from_a_cell`, to be found in `__main__`". The new process has another
-# `__main__`. With `torch.multiprocessing.spawn` you see the exit code and nothing else, so keep the function in a file
-# there, or use `run` and `spawn` of lablib, which send the function itself.
+# `__main__`. The error of `torch.multiprocessing.spawn` tells the exit code only; the reason stands in what the process printed
+# on its way. Keep the function in a file there, or use `run` and `spawn` of lablib, which send the function itself.
 #
 # Four ranks, and how many GPUs? `world_size` counts **processes**. Where there is a GPU for each, NCCL can carry the
 # messages; it refuses to share a GPU. gloo works on every CPU, and MPI only if torch was built with it. "gloo and
@@ -243,7 +244,7 @@ gpus = torch.cuda.device_count()
 print(f"{len(four)} ranks ran here; this machine has {gpus} GPUs")
 for name in ("gloo", "nccl", "mpi"):
     print(f"{name} is in this torch: {getattr(dist, f'is_{name}_available')()}")
-with expect(UsageError) as refused:
+with expect(UsageError):
     run(hello, world_size=gpus + 1, backend="nccl")
 
 
@@ -308,8 +309,8 @@ print("torch.timedelta exists:", hasattr(torch, "timedelta"))
 # The cures for a busy port: ask the system for a free one (`free_port` binds port 0), or leave it to
 # `torchrun --standalone` or `run`. And end the stuck job of an hour ago: it keeps its port.
 #
-# Third: a script falls back to `RANK` 0 and `WORLD_SIZE` 1 where they are unset, and you start it twice by hand, hoping for two
-# ranks. **Predict** what happens: `"a"` the two train together, `"b"` one trains alone and one dies, `"c"` both wait
+# Third: a script has a fixed port, and falls back to `RANK` 0 and `WORLD_SIZE` 1 where they are unset. You start it twice by hand,
+# hoping for two ranks. **Predict** what happens: `"a"` the two train together, `"b"` one trains alone and one dies, `"c"` both wait
 # for each other, `"d"` both train alone.
 
 # %% claims="R18"
@@ -395,23 +396,23 @@ verdict = checks.lab00.setup(repaired_setup, run)
 # %% claims="R11 R15" tags=["nbval-check-output"]
 print("overwritten:", overwritten.summary.partition("raised ")[2])
 default = dist.distributed_c10d.default_pg_timeout
-print("without timeout= it would take", default)
+print("without timeout= gloo would wait", default)
 print("timeout=timedelta(seconds=1800) changes that:", timedelta(seconds=1800) != default)
 print(verdict)
 
 # %% [markdown]
-# The launcher serves the store *itself*, on a port that it chose and wrote into `MASTER_PORT`. Its ranks join that
-# store and make none (`TORCHELASTIC_USE_AGENT_STORE`), so nobody listens on 12355.
+# The store is served **already** when `setup` begins, on the port that stands in `MASTER_PORT`: by `torchrun`, or under `run` by
+# rank 0. The ranks join that store and make none (`TORCHELASTIC_USE_AGENT_STORE`), so nobody listens on 12355.
 #
-# Against slow ranks, 1,800 seconds are often advised. That is the half an hour that you have anyway, and a longer time would
-# only hide for longer that ranks hang. Ask which rank is slow, and why.
+# Against slow ranks, 1,800 seconds are often advised. That is the half an hour that gloo waits anyway (NCCL: ten minutes), and a
+# longer time only hides for longer that ranks hang. Ask which rank is slow, and why.
 #
 # ## Many hosts
 #
 # With several hosts you start one `torchrun` on each: `--nnodes` hosts, `--nproc_per_node` processes on each,
 # `--node_rank` to say which host this is, `--rdzv_endpoint` where all meet, `--rdzv_id` to name the job. Two of
-# them on this machine can play two hosts; `main` *is* the program `torchrun`. (`[rank 0]` in front of a line: the first
-# command printed it.)
+# them on this machine can play two hosts; the function `torch.distributed.run.main` is what `torchrun` calls. (`[rank 0]` in
+# front of a line: the first command printed it.)
 #
 # Many commands start together, since they mostly wait for each other: two hosts; the name that `torchrun` had before; two
 # more pairs of hosts, each with a mistake, for later; and yours.
@@ -428,7 +429,7 @@ def launch(number, commands):
     os.chdir(here)
     try:
         return importlib.import_module(program).main(words)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         return f"{type(error).__name__}: {error}"
 
 

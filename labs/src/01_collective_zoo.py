@@ -199,8 +199,8 @@ picture(sim.Collective("reduce", 4, root=3), [[rank + 1.0] * 8 for rank in range
 # %% [markdown]
 # ### Exercise: all_reduce in two steps
 #
-# `all_reduce` = `reduce_scatter` + `all_gather`. Write it, for a tensor that divides by four. `t.chunk(4)` gives the parts,
-# `torch.cat` joins a list of tensors.
+# `all_reduce` = `reduce_scatter` + `all_gather`. Write it, for a tensor that divides by four. `list(t.chunk(4))` gives
+# the parts, `torch.cat` joins a list of tensors.
 
 
 # %% claims="C7"
@@ -242,8 +242,8 @@ if in_two:
     print("each way, the same on every rank to the last digit:", same)
 
 # %% [markdown]
-# The same sums exactly, where no sum is rounded. With any floats the last digit can differ: another order of additions. (On
-# every rank the *same* digit, and that matters more: copies of a model must not drift apart.)
+# Sums of small whole numbers are not rounded, so both ways agree exactly. With any floats the last digit can differ: another order
+# of additions. (On every rank the *same* digit, and that matters more: copies of a model must not drift apart.)
 #
 # ## Which reduction, which dtype?
 #
@@ -295,6 +295,9 @@ for op in ("SUM", "AVG", "BAND"):
 print("four times 200 in uint8:", cluster.run(sum_of_200s)[0])
 
 # %% [markdown]
+# That is **gloo's** table: ask each backend anew. NCCL, for one, has no bitwise operations. And a sum keeps its dtype: 800 does not fit
+# into a `uint8`, and what is left is 800 − 3 · 256.
+#
 # ## The call overwrites its tensor
 #
 # You want to log the mean loss of all ranks. Rank r has the loss 2, 4, 6 or 8.
@@ -577,7 +580,7 @@ print("overlapped is faster:", overlapped[0][0] < in_a_row[0][0])
 # ### Exercise: where does overlap pay most?
 #
 # "On fast links", it is said. Let the work take 1, and the link 0.1, 1 or 10 times that. How many times faster is
-# "overlapped" than "in a row", at best? (Two digits are enough: 1.23.)
+# "overlapped" than "in a row", at best? (Two digits after the point are enough: 1.23.)
 
 # %% claims="C16"
 speedup = {}
@@ -663,8 +666,8 @@ verdict = checks.lab01.ring_sum(ring_sum, cluster.run)
 print(verdict)
 
 # %% [markdown]
-# Each rank sent n − 1 whole tensors. A better ring cuts the tensor in n parts and sends 2(n − 1) of *those*: look at the bytes
-# that go out in the first figure, or wait for the lab on rings.
+# With n ranks, each sent n − 1 whole tensors. A better ring cuts the tensor in n parts and sends 2(n − 1) of *those*: look at the
+# bytes that go out in the first figure.
 #
 # ### Exercise: one after the other
 #
@@ -693,12 +696,12 @@ print(verdict)
 # ## Recap
 #
 # - **"reduce leaves the inputs untouched on other ranks."** No: partial results may be left there. Read `dst` only.
-# - **"A blocking call returns when all ranks are there."** Only `all_reduce`, `all_gather`, `barrier` and their like; the
-#   others return when this rank's part is done.
+# - **"A blocking call returns when all ranks are there."** On the CPU only `all_reduce`, `all_gather`, `barrier` and their like;
+#   the others return when this rank's part is done. (On a GPU a call returns when it stands in the queue.)
 # - **"A barrier flushes prints."** No: it orders calls, not buffers.
-# - **"async means finished."** No: read after `wait()`, or read the past.
+# - **"async means finished."** No: before `wait()` you read your old number.
 # - **"Small messages do not deadlock."** On gloo four bytes do. Let somebody receive first, or send with `isend`.
 # - **"Overlap pays most on fast links."** It hides the shorter of work and link: at most a factor of 2, where they are equal.
 # - Lists are in rank order, and the rank that gives or gets is in them too.
 # - Collectives write into your tensor: clone before you log.
-# - `all_reduce` is `reduce_scatter`, then `all_gather`. AVG wants floats, bitwise operations integers.
+# - `all_reduce` is `reduce_scatter`, then `all_gather`. On gloo AVG wants floats, bitwise operations integers.

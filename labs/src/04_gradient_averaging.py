@@ -38,7 +38,7 @@ pair, four = Cluster(2, backend="gloo"), Cluster(4, backend="gloo")
 # gradients, so all ranks make the same step. The promise: it is the step of one process with the **global batch**, everybody's parts
 # together.
 #
-# Hold DDP to it. The model is y = weight · x + bias, both 0 at first, so a gradient is an arrow with two numbers. Of seven samples, rank 0
+# Check it. The model is y = weight · x + bias, both 0 at first, so a gradient is an arrow with two numbers. Of seven samples, rank 0
 # has four and rank 1 has three. The mean squared error of the four has the gradient (7, 0), that of the three (−7, 7).
 #
 # **Predict** the gradient that both ranks hold after DDP's backward, and that of one process with all seven samples.
@@ -124,7 +124,7 @@ views.gradients(
 #
 # ### Exercise: the whole sum
 #
-# Then repair it: `of_the_sum` takes this rank's sum and returns what to call `backward()` on.
+# Then repair it: `of_the_sum` takes this rank's sum and returns what to call `backward()` on. The check runs it on four ranks.
 
 # %% claims="G4"
 multiple = 1 / 2  # solution
@@ -148,18 +148,18 @@ print("DDP / one process:", [round(one / other, 4) for one, other in parts])
 print(verdict)
 
 # %% [markdown]
-# Sums need no weights for samples: what is lost is DDP's division by the number of ranks. (So "sum of this rank · ranks / samples of all" is another way to write the
+# Sums need no weights for samples: only DDP's division by the number of ranks must be undone. (So "sum of this rank · ranks / samples of all" is another way to write the
 # weighted mean.)
 #
 # ## Words, not sentences
 #
 # Language models see sentences of different lengths, padded to one length. Four ranks have one each, of 8, 5, 2 and 1 words. The loss is the mean over
-# *words*, padding left out. Equal batches, then? Each rank's mean is over its own number of words.
+# *words*, padding left out. One sentence on each rank, but not the same number of words: each rank's mean is over its own.
 #
 # ### Exercise: every word counts the same
 #
-# Return this rank's loss, so that DDP has the gradient of the mean over all 16 words. `losses` has one number for each place, 0 for padding; `is_word` tells words from
-# padding. Only the ranks together know how many words there are.
+# Return this rank's loss, so that DDP has the gradient of the mean over all 16 words. `losses` has one number for each place, 0 for padding; `is_word` is True for a
+# word and False for padding. Only the ranks together know how many words there are.
 
 
 # %% claims="G4"
@@ -269,9 +269,10 @@ for name, ranks in talked.items():
         print(f"  {region:11}", ", ".join(calls) or "-")
 
 # %% [markdown]
-# - The **constructor** compares the models of all ranks, and gives rank 0's weights to everyone.
+# - The **constructor** compares the models of all ranks, and makes them equal.
 # - **Backward** has the gradients, in an `all_reduce` that all ranks make alike: no rank is a server for the others.
-# - **Forward** is silent, but for two things: in iteration 1 DDP rebuilds its buckets, and with BatchNorm rank 0's *buffers* go to everyone, each time.
+# - **Forward** is silent, but for two things: in iteration 1 DDP rebuilds its *buckets* (groups of gradients that travel together, see [lab 08](08_inside_the_reducer.ipynb)),
+#   and with BatchNorm rank 0's *buffers* (its running mean and variance) go to everyone, each time.
 #
 # ## What is the same on all ranks?
 #
@@ -332,7 +333,7 @@ print(checks.lab04.copies(same, is_same))
 for name, equal in is_same.items():
     print(f"the same on both ranks, {name}: {equal}")
 print("whose weights they are after DDP: rank", source)
-print("weight of rank 0 in an average:", pair.run(say_of_rank_0)[0])
+print("share of rank 0 in an average:", pair.run(say_of_rank_0)[0])
 numbers = sum(parameter.numel() for parameter in nn.Linear(2, 3).parameters())
 print(f"of {numbers} weights, ranks hold", [len(found["weights after DDP"]) for found in held])
 print("device_ids=[rank] on a CPU:", pair.run(with_device_ids).values)
@@ -341,8 +342,8 @@ print("device_ids=[rank] on a CPU:", pair.run(with_device_ids).values)
 # Every rank holds all weights: DDP cuts nothing. It synchronises weights when it is *built*, and gradients in each backward; the optimizer is yours. It also
 # hooks into gradients when it is built: who thaws a layer later must build a new DDP, or each rank trains its own.
 #
-# Rank 0 is often called the main process. It is the **source**: of the first weights, and of BatchNorm's buffers (further down). In an average it has no more say
-# than any other rank.
+# Rank 0 is often called the main process. It is the **source**: of the first weights, and of BatchNorm's buffers. In an average it has no more say than any
+# other rank.
 #
 # `device_ids=[local_rank]` is for models on a GPU.
 #
@@ -486,7 +487,8 @@ def both_ways(max_norm):
     return found
 
 
-unclipped, clipped = (pair.run(both_ways, norm)[0] for norm in (float("inf"), 0.5))
+both = pair.run(both_ways, float("inf"))
+unclipped, clipped = both[0], pair.run(both_ways, 0.5)[0]
 
 # %% claims="G7" tags=["nbval-check-output"]
 print(checks.lab04.commute(the_same, unclipped))
@@ -498,7 +500,7 @@ views.distances(
     {"as they are": unclipped, "gradients clipped to norm 0.5": clipped},
     title="Averaging parameters beside averaging gradients, after 5 steps",
     unit="largest difference of a weight",
-    badge=views.Badge.real(plain, "float64"),
+    badge=views.Badge.real(both, "float64"),
 )
 
 # %% [markdown]
@@ -596,7 +598,8 @@ print(f"Adam, with all data on each rank: as one process to 1e-6: {near}")
 #
 # ## Buffers are not gradients
 #
-# BatchNorm has weights, and **buffers**: running mean and variance, which no gradient changes. Two ranks with equal batches; **predict** with True or False what is the same.
+# BatchNorm has weights, and **buffers**: running mean and variance, which no gradient changes. Each of two ranks has 8 samples of its own; **predict** with True or False what is
+# the same.
 
 # %% claims="G8"
 normal = {}
@@ -646,7 +649,7 @@ print("rank 0's won:", torch.equal(inside, held[0]["running mean on both ranks, 
 #
 # ## More ranks
 #
-# 64 samples, a batch of 4 on each rank, SGD, one epoch. You go from one rank to four and leave everything else alone. **Predict**, for four ranks: the global batch, the number
+# 64 samples, a batch of 4 on each rank, SGD, one epoch. How far the weights get from their start, as a part of what one rank did, is their *way*. You go from one rank to four and leave everything else alone. **Predict**, for four ranks: the global batch, the number
 # of steps in the epoch, and the factor by which one sample's gradient enters the weights, as a multiple of the learning rate.
 
 # %% claims="G5"
@@ -710,7 +713,8 @@ print(checks.lab04.learning_rate(lr_of_four, lr, off))
 
 # %% [markdown]
 # One big step in place of four small ones: nearly the same, as long as the gradient hardly changes meanwhile. With larger rates it does, so people begin with a small one and
-# raise it (*warm-up*). And it is a rule for SGD: Adam's steps do not grow with the gradient anyway.
+# raise it (*warm-up*). And it is a rule for SGD: Adam divides by the size of its gradients, which a larger batch makes
+# less noisy and so smaller; its steps grow by themselves, and four times the rate goes too far.
 #
 # ## Counting what came out
 #
@@ -754,7 +758,7 @@ print(verdict)
 # ## Recap
 #
 # - **"DDP averages losses."** It averages gradients, and knows nothing of samples or words: unequal parts need weights, ranks · n / total.
-# - **"Sum or mean, it is all one."** With a sum, DDP's gradient is divided by the number of ranks.
+# - **"Sum or mean, it makes no difference."** With a sum, DDP's gradient is divided by the number of ranks.
 # - **"Averaging parameters is something else."** For SGD, momentum and weight decay it is the same, each step; not for Adam and its like, and not with clipping.
 # - **"DDP keeps the ranks together."** Only gradients of what `ddp(x)` computed, of parameters that needed them when DDP was built. Optimizer state and buffers are yours.
 # - **"Twice the ranks, same learning rate."** Then each sample counts half.

@@ -40,6 +40,7 @@ def second_host(**changed):
         lab00.spawn_args([np.int64(2), PORT, QUEUE], PORT, QUEUE),
         lab00.command("torchrun --standalone --nproc_per_node=2 job.py"),
         lab00.command(" torchrun  --nproc-per-node 2 --nnodes=1 --standalone job.py "),
+        lab00.command("torchrun --nproc_per_node=2 ./job.py"),  # for one host it picks a free port by itself
         lab00.sums([3.0, 3.0]),
         lab00.sums(np.array([3, 3])),
         lab00.list_length(0),
@@ -94,7 +95,13 @@ def test_open_answers_are_not_attempted(verdict):
         (lab00.command("torchrun --standalone job.py"), "starts one process"),
         (lab00.command("torchrun --standalone --nproc_per_node=1 job.py"), "a job of one rank"),
         (lab00.command("torchrun --standalone --nproc_per_node=4 job.py"), "two are wanted"),
-        (lab00.command("torchrun --nproc_per_node=2 job.py"), "the port is a fixed one"),
+        (lab00.command("torchrun -standalone --nproc_per_node=2 job.py"), "two dashes"),
+        (lab00.command("torchrun --standalone=True --nproc_per_node=2 job.py"), "has no value"),
+        (lab00.command("torchrun --standalone --nproc_per_node = 2 job.py"), "take = for the script"),
+        (lab00.command("torchrun --standalone --nproc_per_node=2 python job.py"), "take python for the script"),
+        (lab00.command("torchrun --standalone 2 --nproc_per_node=2 job.py"), "take 2 for the script"),
+        (second_host(MASTER_ADDR="localhost"), "MASTER_ADDR: that is each host itself"),
+        (second_host(WORLD_SIZE=[8] * 4), "WORLD_SIZE: got a list; wanted: one number, the same for all four"),
         (lab00.command("torchrun --standalone --rank=0 --nproc_per_node=2 job.py"), "--rank is not needed"),
         (lab00.sums([3, 2]), "does not collect for the others"),
         (lab00.sums([1, 2]), "what the ranks bring"),
@@ -119,7 +126,7 @@ def test_open_answers_are_not_attempted(verdict):
         (second_host(LOCAL_WORLD_SIZE=8), "LOCAL_WORLD_SIZE: that is the whole job"),
         (second_host(GROUP_RANK=2), "hosts count from 0"),
         (second_host(MASTER_ADDR="beta"), "no store of its own"),
-        (second_host(MASTER_ADDR="127.0.0.1"), "meet where rank 0 is"),
+        (second_host(MASTER_ADDR="10.0.0.2"), "meet where rank 0 is"),
         (lab00.second_host({}), "GROUP_RANK is missing"),
         (lab00.subgroups(COLUMNS, ROWS), "exchanged"),
         (lab00.subgroups(ROWS, ROWS), "one rank of each host"),
@@ -184,6 +191,15 @@ def alone():
     dist.init_process_group("gloo", rank=int(os.environ["RANK"]), world_size=1)
 
 
+def told_as_text():
+    dist.init_process_group("gloo", rank=os.environ["RANK"], world_size=2)
+
+
+def tidies_up_too_early():
+    dist.init_process_group("gloo")
+    dist.destroy_process_group()
+
+
 def makes_nothing():
     os.environ["MASTER_PORT"] = "12355"
 
@@ -218,6 +234,8 @@ def test_a_set_up_that_believes_its_launcher_passes(answer):
         (names_a_port, "init_method names a port of its own"),
         (always_rank_0, "rank is not what the launcher said in RANK"),
         (alone, "world_size is not what the launcher said"),
+        (told_as_text, "rank is a text"),
+        (tidies_up_too_early, "the group is gone again"),
         (makes_nothing, "no group was made"),
         (one_stays_out, "no group was made"),
         (stumbles, "raised KeyError"),

@@ -145,7 +145,7 @@ def test_open_answers_are_not_attempted(verdict):
         (lab01.in_groups([3, 3, 3, 3]), "rank of the whole job"),
         (lab01.in_groups([10, 10, 4, 4]), "two members only"),
         (lab01.in_groups([1, 2, 4, 4]), "add up in their group"),
-        (lab01.speedups({**FASTER, 10: 11}), "10: computation is 1"),
+        (lab01.speedups({**FASTER, 10: 11}), "10: both in a row take 11"),
         (lab01.speedups({**FASTER, 0.1: 2}), "0.1: two only where"),
         (lab01.speedups({**FASTER, 1: 1}), "the shorter of the two can be hidden"),
         (lab01.speedups({1: 2}), "0.1 is missing"),
@@ -235,6 +235,17 @@ def by_everyone(t):
     return sum(everything(t))
 
 
+def stacked(t):
+    return torch.stack(list(in_two(t).chunk(4)))
+
+
+def one_tensor_four_times(t):
+    part = first_step(t)
+    parts = [torch.empty_like(part)] * 4
+    dist.all_gather(parts, part)
+    return torch.cat(parts)
+
+
 def backwards(t):
     return torch.cat(list(in_two(t).chunk(4))[::-1])
 
@@ -268,6 +279,14 @@ def isend_then_recv(mine, partner):
 def isend_waited(mine, partner):
     theirs = torch.zeros_like(mine)
     dist.isend(mine, partner).wait()
+    dist.recv(theirs, partner)
+    return theirs
+
+
+def isend_thrown_away(mine, partner):
+    theirs = torch.zeros_like(mine)
+    if dist.get_rank() > partner:
+        dist.isend(mine, partner).wait()
     dist.recv(theirs, partner)
     return theirs
 
@@ -390,6 +409,11 @@ def not_reduced(loss):
     return loss.detach().clone()
 
 
+def of_its_own(loss):
+    dist.all_reduce(loss.detach().clone())
+    return loss.item() / 4
+
+
 def by_token(say):
     rank, token = dist.get_rank(), torch.zeros(1)
     if rank > 0:
@@ -400,6 +424,11 @@ def by_token(say):
 
 
 def at_once(say):
+    say()
+
+
+def by_the_clock(say):
+    time.sleep(0.25 * dist.get_rank())
     say()
 
 
@@ -475,6 +504,17 @@ def never_waits_in_the_ring(t):
     return round_the_ring(t, waits=False)
 
 
+def adds_before_it_waits(t):
+    rank, total = dist.get_rank(), t.clone()
+    incoming = torch.full_like(t, 7.0)
+    operations = [dist.P2POp(dist.isend, t, (rank + 1) % 4), dist.P2POp(dist.irecv, incoming, (rank - 1) % 4)]
+    handles = dist.batch_isend_irecv(operations)
+    total += incoming
+    for handle in handles:
+        handle.wait()
+    return total
+
+
 def sends_only(t):
     peer = (dist.get_rank() + 1) % 4
     for handle in dist.batch_isend_irecv([dist.P2POp(dist.isend, t, peer)]):
@@ -520,10 +560,14 @@ def test_a_right_function_passes(ranks, check, answer):
         ("two_steps", end_to_end, "nothing was added"),
         ("two_steps", by_everyone, "the long way"),
         ("two_steps", backwards, "in another order"),
+        ("two_steps", stacked, "have the shape (4, 2); (8,) came in"),
+        ("two_steps", one_tensor_four_times, "one and the same tensor"),
+        ("two_steps", everything, "got a list: return one tensor"),
         ("two_steps", unchanged, "what the rank brought"),
         ("two_steps", stumbles, "raised KeyError"),
         ("exchange", send_then_recv, "both partners wait in send"),
-        ("exchange", recv_then_send, "both partners wait in recv"),
+        ("exchange", recv_then_send, "a rank waits in recv: nobody has sent"),
+        ("exchange", isend_thrown_away, "a rank waits in recv: nobody has sent"),
         ("exchange", isend_waited, "receive before you wait"),
         ("exchange", read_too_early, "read before wait()"),
         ("exchange", by_all_gather, "all_gather is not needed here"),
@@ -539,7 +583,9 @@ def test_a_right_function_passes(ranks, check, answer):
         ("logged_mean", of_its_memory, "detach() shares the memory"),
         ("logged_mean", not_divided, "the mean is asked"),
         ("logged_mean", not_reduced, "this rank's own loss"),
+        ("logged_mean", of_its_own, "a quarter of this rank's own loss"),
         ("in_turn", at_once, "nobody waited"),
+        ("in_turn", by_the_clock, "right by the clock only"),
         ("in_turn", tells_then_says, "told the next one before it had spoken"),
         ("in_turn", all_wait, "rank 0 has nobody to wait for"),
         ("in_turn", all_tell, "the last rank has nobody to tell"),
@@ -550,6 +596,7 @@ def test_a_right_function_passes(ranks, check, answer):
         ("ring_sum", passes_the_total, "counted twice"),
         ("ring_sum", passes_its_own, "its own number each round"),
         ("ring_sum", never_waits_in_the_ring, "read before wait()"),
+        ("ring_sum", adds_before_it_waits, "read before wait()"),
         ("ring_sum", sends_only, "needs the receive of its neighbour"),
         ("ring_sum", across, "not its neighbour"),
         ("ring_sum", in_one, "all_reduce is not needed here"),

@@ -162,7 +162,7 @@ def test_what_is_left_open_is_not_attempted(verdict):
         (clipped("clip, then average", 1), "rank 1's gradient is negative"),
         (clipped("average, then clip", 3), "longer than 1"),
         (clipped("average, then clip", 0), "the mean of 8 and -2 is not 0"),
-        (clipped("average, then clip", "x"), "average, then clip: got a str"),
+        (clipped("average, then clip", "x"), "average, then clip: got a str; wanted: a number"),
         (lab04.forgot("b"), "averaged, not added"),
         (lab04.forgot("c"), "nothing is there that could differ"),
         (lab04.forgot("z"), "wanted: one of the letters"),
@@ -199,7 +199,11 @@ def test_a_known_mistake_is_named(verdict, reason):
         (lambda n, total, ranks: ranks / total, "counts each rank the same"),
         (lambda n, total, ranks: n / ranks, "to undo that, multiply"),
         (lambda n, total, ranks: ranks * n, "the gradient of the sum"),
-        (lambda n, total, ranks: 17, "make the number of ranks"),
+        (lambda n, total, ranks: 17, "add up to the number of ranks"),
+        (lambda n, total, ranks: n / ranks / total, "that would be twice"),
+        (lambda n, total, ranks: ranks, "the same for each rank"),
+        (lambda n, total, ranks: 1 / ranks, "DDP divides by the number of ranks itself"),
+        (lambda n, total, ranks: 1 / n, "the loss is a mean over n already"),
         (lambda n, total, ranks: None, "got None"),
         (lambda n: n, "raised TypeError"),
     ],
@@ -212,7 +216,7 @@ def test_a_wrong_weight_is_told_why(weight, reason):
 
 @pytest.mark.parametrize(("n", "total", "ranks"), [(4, 7, 2), (3, 7, 2)])
 def test_the_right_weight_is_no_known_mistake(n, total, ranks):
-    assert all(abs(wrong - ranks * n / total) > 0.01 for wrong in wrong_weights(n, total, ranks))
+    assert all(abs(wrong - ranks * n / total) > 0.01 for wrong, _ in wrong_weights(n, total, ranks))
 
 
 def no_ranks(*args, **options):

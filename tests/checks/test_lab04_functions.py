@@ -195,6 +195,27 @@ def by_ranks_too(correct, count):
     return of_counts(correct, count) / 2
 
 
+def only_on_rank_0(correct, count):
+    share = of_counts(correct, count)
+    return share if dist.get_rank() == 0 else None
+
+
+def reduced_to_rank_0(correct, count):
+    right = torch.tensor(correct)
+    dist.reduce(right, dst=0)
+    return right.item() / count
+
+
+def in_per_cent(correct, count):
+    return 100 * of_counts(correct, count)
+
+
+def of_seven(correct, count):
+    right = torch.tensor(correct)
+    dist.all_reduce(right)
+    return right.item() / 7
+
+
 def a_text(correct, count):
     return "57 %"
 
@@ -247,6 +268,10 @@ def test_a_right_function_passes(four, pair, check, answer):
         ("accuracy", right_ones_of_mine, "divided by this rank's samples"),
         ("accuracy", by_ranks_too, "nothing is to be divided by the number of ranks"),
         ("accuracy", a_text, "got a str, and a number is wanted"),
+        ("accuracy", only_on_rank_0, "rank 1: got None"),
+        ("accuracy", reduced_to_rank_0, "all that is right, divided by this rank's samples"),
+        ("accuracy", in_per_cent, "that is per cent"),
+        ("accuracy", of_seven, "2 of 9 are right"),
     ],
 )
 def test_a_wrong_function_is_told_why(four, pair, check, answer, reason):

@@ -264,6 +264,12 @@ def test_a_warm_rank_that_is_left_unclean_is_replaced() -> None:
         dist.new_group([0])
         return os.getpid()
 
+    def leaves_a_send_and_a_receive() -> int:
+        other = 1 - dist.get_rank()
+        dist.isend(torch.ones(1), other)
+        dist.irecv(torch.ones(1), other)
+        return os.getpid()
+
     def destroys_the_group() -> int:
         dist.destroy_process_group()
         return os.getpid()
@@ -273,10 +279,19 @@ def test_a_warm_rank_that_is_left_unclean_is_replaced() -> None:
         dist.all_reduce(tensor)
         return tensor.item()
 
+    def exchanges() -> float:
+        theirs, other = torch.ones(1), 1 - dist.get_rank()
+        works = [dist.isend(torch.full((1,), 3.0), other), dist.irecv(theirs, other)]
+        for work in works:
+            work.wait()
+        return theirs.item()
+
     with Cluster(2) as cluster:
-        for untidy in (leaves_a_thread, leaves_a_group, destroys_the_group):
+        assert cluster.run(exchanges).pids == cluster.run(exchanges).pids
+        for untidy in (leaves_a_thread, leaves_a_group, leaves_a_send_and_a_receive, destroys_the_group):
             before = cluster.run(untidy).values
             assert cluster.run(sums).values == [2.0, 2.0]
+            assert cluster.run(exchanges).values == [3.0, 3.0]
             assert not set(before) & set(cluster.run(os.getpid).values)
 
 
