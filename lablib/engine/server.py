@@ -14,12 +14,13 @@ import contextlib
 import gc
 import os
 import signal
+import socket
 import sys
 import threading
+import time
 import warnings
-from multiprocessing import forkserver
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from lablib.engine import endings, pages
 from lablib.engine.forking import PARENT_VARIABLE, TRAINING_AFTER_VARIABLE
@@ -27,30 +28,60 @@ from lablib.engine.forking import PARENT_VARIABLE, TRAINING_AFTER_VARIABLE
 _SETTLES_AFTER_S = 0.2
 
 
-def _leave_when_orphaned(server: int, parent: int, ready: threading.Event) -> None:
+@dataclass(frozen=True)
+class _Kernel:
+    """The process that this server works for.
+
+    Args:
+        pid: its process id.
+        sockets: the folder in which it makes the sockets of its servers; None where none is found.
+    """
+
+    pid: int
+    sockets: Path | None
+
+    def is_gone(self, *, within_s: float = 0.0) -> bool:
+        """Return whether it has ended; its pipes close a little sooner than that."""
+        deadline = time.monotonic() + within_s
+        while os.getppid() == self.pid:
+            if time.monotonic() >= deadline:
+                return False
+            time.sleep(0.005)
+        return True
+
+
+def _sockets() -> Path | None:
+    """Return the folder of the socket on which this server is asked for ranks."""
+    for descriptor in os.listdir("/dev/fd"):
+        with contextlib.suppress(OSError), socket.socket(fileno=os.dup(int(descriptor))) as one:
+            if one.family == socket.AF_UNIX and one.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+                return Path(one.getsockname()).parent
+    return None
+
+
+def _leave_when_orphaned(kernel: _Kernel, ready: threading.Event) -> None:
     while not ready.wait(0.2):
-        if os.getppid() != parent:
-            _leave(server)
+        if kernel.is_gone():
+            _leave(os.getpid(), kernel)
 
 
-def _leave(server: int) -> None:
-    """End every rank and whatever ranks started, and remove the socket, which a killed kernel cannot do itself."""
+def _leave(server: int, kernel: _Kernel) -> None:
+    """End every rank and whatever ranks started, and remove the sockets, which a killed kernel cannot do itself."""
     if os.getpid() != server:
         return
     endings.end_children()
-    inherited: Any = forkserver._forkserver
-    if inherited._forkserver_address:
-        address = Path(inherited._forkserver_address)
+    if kernel.sockets and kernel.is_gone(within_s=0.5):  # one that lives makes its next server's socket there
         with contextlib.suppress(OSError):
-            address.unlink(missing_ok=True)
-            address.parent.rmdir()
+            for own in kernel.sockets.glob("listener-*"):  # this server's, and those of servers that were killed
+                own.unlink()
+            kernel.sockets.rmdir()
     os._exit(0)  # taking torch apart would take longer than all this
 
 
-def _import(parent: int, *, training: bool) -> None:
+def _import(kernel: _Kernel, *, training: bool) -> None:
     """Import what ranks would, so that they share it; leave with the kernel, whose end an import does not notice."""
-    server, ready = os.getpid(), threading.Event()
-    watch = threading.Thread(target=_leave_when_orphaned, args=(server, parent, ready))
+    ready = threading.Event()
+    watch = threading.Thread(target=_leave_when_orphaned, args=(kernel, ready))
     watch.start()
     gc.disable()  # imports make 280,000 objects that stay: looking through them again and again takes half a second
     try:
@@ -59,7 +90,7 @@ def _import(parent: int, *, training: bool) -> None:
         worker.preload(training=training)
     finally:
         atexit.unregister(_leave)
-        atexit.register(_leave, server)  # after the imports: before whatever they have registered
+        atexit.register(_leave, os.getpid(), kernel)  # after the imports: before whatever they have registered
         ready.set()
         watch.join()
     sys.stdout.flush()
@@ -69,26 +100,26 @@ def _import(parent: int, *, training: bool) -> None:
     gc.enable()
 
 
-def _prepare(parent: int, *, training_after_s: float) -> None:
+def _prepare(kernel: _Kernel, *, training_after_s: float) -> None:
     os.setsid()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     endings.adopt_orphans()
     warnings.filterwarnings("ignore", "forkserver: waitpid returned unexpected pid")  # an orphan
-    _import(parent, training=not training_after_s)
-    signal.signal(signal.SIGALRM, lambda *_: _settle(parent, training_after_s))
+    _import(kernel, training=not training_after_s)
+    signal.signal(signal.SIGALRM, lambda *_: _settle(kernel, training_after_s))
     signal.setitimer(signal.ITIMER_REAL, _SETTLES_AFTER_S)
 
 
-def _settle(parent: int, training_after_s: float) -> None:
+def _settle(kernel: _Kernel, training_after_s: float) -> None:
     """Make forking cheap once the first ranks are on their way: it takes as long as several forks."""
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     pages.collapse()
     if training_after_s:
-        _train_when_idle(parent, training_after_s)
+        _train_when_idle(kernel, training_after_s)
 
 
-def _train_when_idle(parent: int, seconds: float) -> None:
+def _train_when_idle(kernel: _Kernel, seconds: float) -> None:
     """Get ready for training once there was no rank for so many seconds."""
 
     def wait() -> None:
@@ -100,8 +131,9 @@ def _train_when_idle(parent: int, seconds: float) -> None:
             os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
         except ChildProcessError:
             signal.signal(signal.SIGALRM, signal.SIG_DFL)
-            _import(parent, training=True)
-            pages.collapse()
+            with contextlib.suppress(Exception):  # ranks that need it import it themselves, and tell the error
+                _import(kernel, training=True)
+                pages.collapse()
         else:  # ranks are at work, and need the cores themselves
             wait()
 
@@ -111,4 +143,6 @@ def _train_when_idle(parent: int, seconds: float) -> None:
 
 
 if os.environ.pop(PARENT_VARIABLE, None) == str(os.getppid()):
-    _prepare(os.getppid(), training_after_s=float(os.environ.pop(TRAINING_AFTER_VARIABLE, "") or 0))
+    _prepare(
+        _Kernel(os.getppid(), _sockets()), training_after_s=float(os.environ.pop(TRAINING_AFTER_VARIABLE, "") or 0)
+    )

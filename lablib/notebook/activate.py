@@ -41,4 +41,4 @@ def activate() -> None:
         return
     listener.use(Notebook(shell, draws=hasattr(shell, "kernel")))
     shell.display_formatter.formatters["text/html"].for_type(Run, show.run_html)
-    collector.rest_during_this_cell(shell)  # it is the cell that imports torch
+    collector.rest_while_importing("torch")

@@ -1,28 +1,58 @@
-"""Keep Python's collector from the objects that imports make.
+"""Keep Python's collector from the objects that an import makes.
 
 torch makes hundreds of thousands of objects that stay. The collector looks through them again and again while they
-come, which takes a fifth of the time of the import, and once more whenever it looks at everything.
+come, which takes a fifth of the time of the import.
 """
 
 from __future__ import annotations
 
 import gc
+import importlib.util
+import sys
+from collections.abc import Callable, Sequence
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
 from typing import Any
 
 
-def rest_during_this_cell(shell: Any) -> None:
-    """Stop the collector until the running cell is over; it then leaves alone what there is by now.
+def rest_while_importing(name: str) -> None:
+    """Stop the collector for as long as the first import of a module takes.
 
     Args:
-        shell: the running InteractiveShell. A collector that somebody has stopped already stays stopped.
+        name: a module; nothing happens where it is there already.
     """
-    if not gc.isenabled():
-        return
-    gc.disable()
+    if name not in sys.modules:
+        sys.meta_path.insert(0, _Once(name))
 
-    def go_on(*_: object) -> None:
-        shell.events.unregister("post_run_cell", go_on)
-        gc.freeze()
-        gc.enable()
 
-    shell.events.register("post_run_cell", go_on)
+class _Once(MetaPathFinder):
+    """Find a module as Python would, once, and have it run without the collector."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if fullname != self._name:
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(fullname)
+        if spec is not None and spec.loader is not None:
+            loader: Any = spec.loader
+            loader.exec_module = _without_collector(loader.exec_module)
+        return spec
+
+
+def _without_collector(run: Callable[[ModuleType], None]) -> Callable[[ModuleType], None]:
+    def rested(module: ModuleType) -> None:
+        was_on = gc.isenabled()
+        gc.disable()
+        try:
+            run(module)
+        finally:
+            if was_on:
+                gc.enable()
+
+    return rested

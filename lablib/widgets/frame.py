@@ -202,9 +202,9 @@ class Explorer(ipywidgets.VBox):  # type: ignore[misc]
                 settings = self._settings()
                 scene = self._draw(settings, self._measured.get(self._key(settings)))
             self._change(scene)
-            self._tell("")
+            self._tell("" if knobs else self._standing, standing=knobs)
         except Exception as error:
-            self._tell(f"{_words(error)}\nThe figure still shows the last call that works.")
+            self._tell(f"{_words(error)}\nThe figure still shows the last call that works.", standing=knobs)
 
     def _change(self, scene: Scene) -> None:
         """Set in the figure what is different, in one message to the browser."""
@@ -243,8 +243,11 @@ class Explorer(ipywidgets.VBox):  # type: ignore[misc]
     def _say(self) -> None:
         self._summary.value = f'<div role="status" style="font-size:14px;line-height:1.4">{escape(self.summary)}</div>'
 
-    def _tell(self, text: str) -> None:
+    def _tell(self, text: str, *, standing: bool = True) -> None:
+        """Show what is wrong, or nothing; what is wrong with knobs or a run stands, also when a step is drawn."""
         self._error_text = text
+        if standing:
+            self._standing = text
         style = "white-space:pre-wrap;margin:0;padding:6px;border-left:4px solid #c1121f;font-size:14px"
         self._error.value = f'<pre role="alert" style="{style}">{escape(text)}</pre>' if text else ""
         self._error.layout.display = None if text else "none"

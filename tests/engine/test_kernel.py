@@ -43,11 +43,6 @@ def test_a_cell_function_runs_and_its_run_is_shown(shared) -> None:
     assert cell.result.startswith("Run(3 ranks, gloo on cpu")
 
 
-def test_the_collector_works_again_after_the_cell_that_imported_lablib(shared) -> None:
-    told = shared.run("import gc\ngc.isenabled(), gc.get_freeze_count() > 100_000")
-    assert told.result == "(True, True)"
-
-
 def test_tracebacks_name_the_cell_and_its_line(shared) -> None:
     helper = shared.run("def helper():\n    x = 1\n    raise ValueError('bad luck')")
     cell = shared.run("def fails():\n\n    helper()\nrun(fails)")

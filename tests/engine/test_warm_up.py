@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
+import time
+from pathlib import Path
 
 import pytest
 
@@ -30,10 +34,13 @@ def busy():
 """
 
 
-def told(jobs: str) -> list[object]:
-    """Run lines after JOBS in a process of their own; return what `say` was given."""
+def told(jobs: str, **variables: str) -> list[object]:
+    """Run lines after JOBS in a process of their own; return what they put into `said`."""
     script = f"{JOBS}\nsaid = []\n{jobs}\nprint(json.dumps(said))"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=100, check=True)
+    how = {"capture_output": True, "text": True, "timeout": 100, "env": os.environ | variables}
+    done = subprocess.run([sys.executable, "-c", script], check=False, **how)
+    assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr
     return json.loads(done.stdout.splitlines()[-1])
 
 
@@ -53,3 +60,53 @@ said.append(run(ready).values)
 @pytest.mark.parametrize("call", ["", "warm_up(training=True); warm_up(training=False)"])
 def test_training_is_ready_in_the_first_run_unless_told_otherwise(call: str) -> None:
     assert told(f"{call}\nsaid.append(run(ready).values)") == [[True, True]]
+
+
+def test_what_cannot_be_imported_later_costs_only_those_who_need_it(tmp_path: Path) -> None:
+    (tmp_path / "profile.py").write_text("raise ValueError('a file of the learner')")  # torch._dynamo needs Python's
+    said = told(
+        """
+def trains():
+    import torch._dynamo
+
+warm_up(training=False)
+said.append(run(ready).values)
+before = forking.server_pid()
+time.sleep(5)
+said += [run(ready).values, forking.server_pid() == before]
+try:
+    run(trains)
+except Exception as error:
+    said.append(str(error).splitlines()[0])
+""",
+        PYTHONPATH=str(tmp_path),
+    )
+    assert said[:3] == [[False, False], [False, False], True]
+    assert "ValueError: a file of the learner" in str(said[3])
+
+
+@pytest.mark.parametrize("ending", ["forking._server._stop()", "os.kill(forking.server_pid(), 15); time.sleep(0.5)"])
+def test_a_server_that_ends_before_the_kernel_is_followed_by_another(ending: str, tmp_path: Path) -> None:
+    assert told(
+        f"warm_up(training=False)\nsaid.append(run(ready).values)\n{ending}\nwarm_up(training=False)\n"
+        "said.append(run(ready).values)",
+        TMPDIR=str(tmp_path),
+    ) == [[False, False], [False, False]]
+    assert list(tmp_path.glob("pymp-*")) == []
+
+
+@pytest.mark.parametrize("after_s", [0.5, 1.5])
+def test_a_kernel_killed_while_its_server_imports_leaves_no_socket(after_s: float, tmp_path: Path) -> None:
+    script = f"{JOBS}\nwarm_up(training=False)\nprint(flush=True)\ntime.sleep(100)"
+    kernel = subprocess.Popen(
+        [sys.executable, "-c", script], stdout=subprocess.PIPE, env=os.environ | {"TMPDIR": str(tmp_path)}
+    )
+    kernel.stdout.readline()
+    time.sleep(after_s)
+    assert list(tmp_path.glob("pymp-*/listener-*"))
+    kernel.send_signal(signal.SIGKILL)
+    kernel.communicate()
+    deadline = time.monotonic() + 5
+    while list(tmp_path.glob("pymp-*")) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert list(tmp_path.glob("pymp-*")) == []

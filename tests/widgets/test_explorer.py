@@ -99,6 +99,21 @@ def test_a_wrong_choice_is_explained_and_the_last_good_figure_stays():
     assert points(one) == (3, 200)
 
 
+def test_what_is_wrong_with_a_knob_stands_while_steps_are_drawn(monkeypatch):
+    one = explorer()
+    one.knobs["count"].value = 13
+    told = one.error
+    with monkeypatch.context() as patch:
+        patch.setattr(type(one.figure), "change", lambda *_: 1 / 0)
+        one.step.value = 0
+    assert "ZeroDivisionError" in one.error
+    one.step.value = 1
+    assert (one.error, points(one)) == (told, (4, 100))
+    one.knobs["count"].value = 3
+    one.step.value = 0
+    assert (one.error, points(one)) == ("", (3, 0))
+
+
 def test_an_error_while_the_figure_changes_leaves_steps_and_picture_in_step(monkeypatch):
     one = explorer()
     with monkeypatch.context() as patch:
@@ -107,7 +122,8 @@ def test_an_error_while_the_figure_changes_leaves_steps_and_picture_in_step(monk
     assert "ZeroDivisionError" in one.error
     assert (one.step.value, one.step.max, points(one)) == (2, 4, (4, 200))
     one.step.value = 1
-    assert (one.error, points(one)) == ("", (4, 100))
+    assert "ZeroDivisionError" in one.error
+    assert points(one) == (4, 100)
     one.knobs["count"].value = 10
     assert (one.error, one.step.max, points(one)) == ("", 10, (10, 500))
 
