@@ -88,6 +88,13 @@ def text(answer: Any) -> str:
     return answer.strip()
 
 
+def truth(answer: Any) -> bool:
+    """Read True or False, of Python, NumPy or torch; 1 and 0 are numbers."""
+    if not _is_truth_value(answer) or getattr(answer, "shape", ()) != ():
+        raise WrongKind(f"got {described(answer)}", "True or False")
+    return bool(answer)
+
+
 def described(answer: object) -> str:
     """Say what an answer is without trusting its own repr: that may raise, be long, or hold an address."""
     if answer is None or type(answer) in (bool, int, float):

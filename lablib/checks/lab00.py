@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 from lablib.checks.answers import WrongKind, described, items, number, text, whole_number, whole_numbers
 from lablib.checks.lab00_on_ranks import SetupProblem, Sums, try_setup, try_sums
+from lablib.checks.tables import judge_letter
 from lablib.checks.verdict import PASSED, Verdict, check, compare, failed
 from lablib.errors import RunError, RunTimeout
 
@@ -126,18 +127,14 @@ def list_length(answer: Any) -> Verdict:
 @check(wants='one of the letters "a", "b", "c", "d"')
 def started_by_hand(answer: Any) -> Verdict:
     """Judge what happens to two copies that nobody told their rank."""
-    letter = text(answer).lower()
-    if letter not in ("a", "b", "c", "d"):
-        raise WrongKind("got another text")
-    return compare(
-        letter,
+    return judge_letter(
+        answer,
         "b",
         {
             "a": "nothing tells the copies of each other: each believes it is rank 0 of a job of 1",
             "c": "a job of one rank is complete, and waits for nobody",
             "d": "each is rank 0 and serves the store: a port can be served only once",
         },
-        "",
     )
 
 

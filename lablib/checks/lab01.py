@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from lablib.checks import lab01_on_ranks as on_ranks
 from lablib.checks.answers import WrongKind, items, number, text, whole_number
 from lablib.checks.lab01_rows import FOUR_PARTS, ONE_NUMBER, Row
+from lablib.checks.tables import judge_letter
 from lablib.checks.verdict import PASSED, Verdict, check, compare, failed
 from lablib.errors import RunError, RunTimeout
 
@@ -57,7 +58,7 @@ def _rows(answer: Any, wanted: Mapping[str, Row]) -> Verdict:
 @check(wants='one of the letters "a", "b", "c", "d"')
 def leftovers(answer: Any) -> Verdict:
     """Judge what the other ranks' tensors hold after reduce."""
-    return _letter(
+    return judge_letter(
         answer,
         "d",
         {
@@ -71,7 +72,7 @@ def leftovers(answer: Any) -> Verdict:
 @check(wants='one of the letters "a", "b", "c"')
 def log_order(answer: Any) -> Verdict:
     """Judge which line comes first in a log that two ranks write, with a barrier between."""
-    return _letter(
+    return judge_letter(
         answer,
         "b",
         {
@@ -79,13 +80,6 @@ def log_order(answer: Any) -> Verdict:
             "c": "the barrier keeps the order of the *calls*: rank 1 prints after it, and flushes at once",
         },
     )
-
-
-def _letter(answer: Any, right: str, mistakes: Mapping[object, str]) -> Verdict:
-    letter = text(answer).lower()
-    if letter != right and letter not in mistakes:
-        raise WrongKind("got another text")
-    return compare(letter, right, mistakes, "")
 
 
 @check(wants="a list of names of calls")

@@ -23,7 +23,7 @@ from lablib.checks.lab04_rows import (
     talking,
     wrong_weights,
 )
-from lablib.checks.tables import judge_rows, judge_truths
+from lablib.checks.tables import judge_letter, judge_rows, judge_truths
 from lablib.checks.verdict import PASSED, Verdict, check, compare, failed
 from lablib.errors import RunError, RunTimeout
 
@@ -181,10 +181,7 @@ def clip(answer: Any, measured: Mapping[str, float]) -> Verdict:
 @check(wants='one of the letters "a", "b", "c"')
 def forgot(answer: Any) -> Verdict:
     """Judge what comes of giving all data to every rank."""
-    letter = text(answer).lower()
-    if letter != "a" and letter not in FORGOT:
-        raise WrongKind("got another text")
-    return compare(letter, "a", FORGOT, "")
+    return judge_letter(answer, "a", FORGOT)
 
 
 @check(wants="a dict with True or False for each")

@@ -14,6 +14,7 @@ _CLOSE = 1e-6
 _CUT_OFF = "return a tensor that still hangs on the model: .item() and .detach() cut it off, and so does no return"
 _SAMPLES = [3, 1, 4, 2]  # of each rank
 _SENTENCES = ([0, 0, 0, 2, 0, 0, 0, 0], [1, 0, 2, 1, 2], [1, 1], [2])  # 16 words
+_SHORTER = ([0, 2], [1], [1, 1, 0], [2])
 _PADDING = -100
 _STEPS = 3
 
@@ -61,9 +62,6 @@ def try_word_loss(word_loss: Callable[[Any, Any], Any]) -> str:
     import torch.distributed as dist
     from torch.nn.functional import cross_entropy
 
-    everyones = [torch.tensor(words + [_PADDING] * (8 - len(words))) for words in _SENTENCES]
-    mine = everyones[dist.get_rank()]
-
     def counter() -> torch.nn.Module:
         """Return a model of how frequent each word is: its three weights are the logits."""
         layer = torch.nn.Linear(1, 3, bias=False)
@@ -76,11 +74,20 @@ def try_word_loss(word_loss: Callable[[Any, Any], Any]) -> str:
     def of(words: torch.Tensor) -> Any:
         return _gradient(counter(), lambda model: losses(model, words, "mean"))
 
-    true = of(torch.cat(everyones))
-    found = _under_ddp(counter(), lambda model: word_loss(losses(model, mine, "none"), mine != _PADDING))
-    if found is None:
+    def padded(sentences: Iterable[list[int]]) -> list[torch.Tensor]:
+        return [torch.tensor(words + [_PADDING] * (8 - len(words))) for words in sentences]
+
+    def under_ddp(everyones: list[torch.Tensor]) -> Any:
+        mine = everyones[dist.get_rank()]
+        return _under_ddp(counter(), lambda model: word_loss(losses(model, mine, "none"), mine != _PADDING))
+
+    everyones, shorter = padded(_SENTENCES), padded(_SHORTER)
+    found, found_shorter = under_ddp(everyones), under_ddp(shorter)
+    if found is None or found_shorter is None:
         return _CUT_OFF
-    plain = torch.stack([of(words) for words in everyones]).mean(0)
+    true, plain = of(torch.cat(everyones)), torch.stack([of(words) for words in everyones]).mean(0)
+    if _equal(found, true) and not _equal(found_shorter, of(torch.cat(shorter))):
+        return "right for 16 words only: other sentences have another number of words, which the ranks must count"
     if _ratio(found, plain) is not None:
         return "each rank divides by its own number of words: rank 3's one word then weighs as much as rank 0's eight"
     return _reason(
@@ -212,6 +219,10 @@ def _ratio(found: Any, true: Any) -> float | None:
     """Return the multiple of a gradient that another one is; None where they point elsewhere."""
     ratio = float(found @ true / (true @ true))
     return ratio if float((found - ratio * true).norm()) <= _CLOSE * float(found.norm()) else None
+
+
+def _equal(found: Any, true: Any) -> bool:
+    return float((found - true).norm()) <= _CLOSE * float(true.norm())
 
 
 def _reason(ratio: float | None, known: dict[float, str], otherwise: str) -> str:

@@ -9,6 +9,7 @@ from lablib.checks import lab05_functions as functions
 from lablib.checks import lab05_on_ranks as on_ranks
 from lablib.checks import lab05_rows as rows
 from lablib.checks.answers import WrongKind, items, number, text, whole_number, whole_numbers
+from lablib.checks.tables import judge_letter
 from lablib.checks.verdict import PASSED, Verdict, check, compare, failed
 from lablib.errors import RunError, RunTimeout
 
@@ -99,19 +100,19 @@ def lengths(answer: Any) -> Verdict:
 @check(wants='one of the letters "a", "b", "c"')
 def shuffled_twice(answer: Any) -> Verdict:
     """Judge what a loader does that is given a sampler and shuffle=True."""
-    return _letter(answer, "b", rows.SHUFFLE)
+    return judge_letter(answer, "b", rows.SHUFFLE)
 
 
 @check(wants='one of the letters "a", "b", "c"')
 def own_data(answer: Any) -> Verdict:
     """Judge what is split where each rank draws its data without a seed."""
-    return _letter(answer, "b", rows.OWN_DATA)
+    return judge_letter(answer, "b", rows.OWN_DATA)
 
 
 @check(wants='one of the letters "a", "b", "c"')
 def workers(answer: Any) -> Verdict:
     """Judge what num_workers changes of what a rank loads."""
-    return _letter(answer, "a", rows.WORKERS)
+    return judge_letter(answer, "a", rows.WORKERS)
 
 
 @check(wants="a dict with two numbers from 0 to 1")
@@ -153,13 +154,6 @@ def _dict(answer: Any, wanted: Mapping[str, rows.Row], read: Callable[[str, Any]
         if not (verdict := compare(given, *row)):
             return failed(f"{name}: {verdict.reason}")
     return PASSED
-
-
-def _letter(answer: Any, right: str, mistakes: Mapping[object, str]) -> Verdict:
-    letter = text(answer).lower()
-    if letter != right and letter not in mistakes:
-        raise WrongKind("got another text")
-    return compare(letter, right, mistakes, "")
 
 
 def _on_ranks(

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from lablib.checks import lab07_on_ranks as on_ranks
 from lablib.checks.answers import WrongKind, items, number, text, whole_number
 from lablib.checks.lab07_wire import Disagreement
-from lablib.checks.tables import judge_rows
+from lablib.checks.tables import judge_rows, judge_truths
 from lablib.checks.verdict import NOT_ATTEMPTED, PASSED, Verdict, check, compare, failed, is_open
 from lablib.errors import RunError, RunTimeout
 from lablib.links import Link
@@ -212,16 +212,7 @@ def same_data(answer: Any, measured: Mapping[str, bool]) -> Verdict:
         "data set, unseeded": "each process draws its own random numbers; no wrapper sees the data",
         "data set, seeded": "the same seed gives the same numbers in every process",
     }
-    if not isinstance(answer, Mapping):
-        raise WrongKind("got no dict")
-    for name, right in measured.items():
-        if name not in answer:
-            return failed(f"{name} is missing")
-        if not isinstance(answer[name], bool):
-            return failed(f"{name}: write True or False")
-        if answer[name] != right:
-            return failed(f"{name}: {why[name]}")
-    return PASSED
+    return judge_truths(answer, measured, why)
 
 
 def _on_ranks(answer: Any, run: Runner, trial: Callable[..., Any], *, finishes: bool = True) -> Verdict:

@@ -11,7 +11,7 @@ from typing import Any
 from lablib.checks import lab08_functions as functions
 from lablib.checks.answers import WrongKind, items, number, text, whole_number, whole_numbers
 from lablib.checks.lab08_rows import FLIPPED, HOOKS, MEMORY, SETTINGS, SLOWER, Row
-from lablib.checks.tables import judge_rows
+from lablib.checks.tables import judge_letter, judge_rows
 from lablib.checks.verdict import PASSED, Verdict, check, compare, failed
 from lablib.sim.plan import Plan
 from lablib.trace import Kind, Span, Trace
@@ -118,13 +118,13 @@ def hooks(answer: Any, measured: Mapping[str, float]) -> Verdict:
 @check(wants='one of the letters "a", "b", "c"')
 def flipped(answer: Any) -> Verdict:
     """Judge when a rank's buckets leave that uses its layers in the opposite order of rank 0's."""
-    return _letter(answer, "b", FLIPPED)
+    return judge_letter(answer, "b", FLIPPED)
 
 
 @check(wants='one of the letters "a", "b", "c", "d"')
 def slower_rank(answer: Any) -> Verdict:
     """Judge what DDP changes when rank 1 needs twice the time."""
-    return _letter(answer, "d", SLOWER)
+    return judge_letter(answer, "d", SLOWER)
 
 
 @check(wants="a dict with a list of whole MiB for each setting, the bucket that leaves first comes first")
@@ -249,10 +249,3 @@ def memory(answer: Any, measured: Mapping[str, Sequence[float]]) -> Verdict:
 def _buckets(trace: Trace, iteration: int) -> list[Span]:
     """Return rank 0's buckets of an iteration in the order of their index."""
     return sorted(trace.only(Kind.BUCKET, rank=0, iteration=iteration), key=lambda span: span.bucket or 0)
-
-
-def _letter(answer: Any, right: str, mistakes: Mapping[object, str]) -> Verdict:
-    letter = text(answer).lower()
-    if letter != right and letter not in mistakes:
-        raise WrongKind("got another text")
-    return compare(letter, right, mistakes, "")

@@ -1,16 +1,24 @@
-"""Judge a dict of answers, one row after the other: the first wrong one decides, and is named."""
+"""Judge a letter, or a dict of answers row after row: the first wrong one decides, and is named."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from lablib.checks.answers import WrongKind
+from lablib.checks.answers import WrongKind, text, truth
 from lablib.checks.verdict import PASSED, Verdict, compare, failed
 
 Mistakes = Mapping[Any, str]
 Row = tuple[Any, Mistakes, str]
 """What is right, known wrong answers with their reasons, and the reason for every other wrong answer."""
+
+
+def judge_letter(answer: Any, right: str, mistakes: Mapping[Any, str]) -> Verdict:
+    """Judge a choice; each letter but the right one has its reason."""
+    letter = text(answer).lower().strip("().:")
+    if letter != right and letter not in mistakes:
+        raise WrongKind("got another text")
+    return compare(letter, right, mistakes, "")
 
 
 def judge_rows(answer: Any, rows: Mapping[str, Row], read: Callable[[Any], Any]) -> Verdict:
@@ -42,8 +50,10 @@ def judge_truths(answer: Any, measured: Mapping[str, bool], reasons: Mapping[str
     for name, right in measured.items():
         if name not in answer:
             return failed(f"{name} is missing")
-        if answer[name] is not True and answer[name] is not False:
-            return failed(f"{name}: write True or False")
-        if answer[name] is not right:
+        try:
+            given = truth(answer[name])
+        except WrongKind as error:
+            return failed(f"{name}: {error.told}")
+        if given is not right:
             return failed(f"{name}: {reasons[name]}")
     return PASSED

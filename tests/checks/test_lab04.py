@@ -75,6 +75,8 @@ def off(lr):
     [
         lab04.two_gradients(GUESS, [0.0, 3.5], [1.0000001, 3.0]),
         guessed("DDP", torch.tensor([0.0, 3.5])),
+        lab04.forgot("(a)"),
+        same("gradient of the bias", np.False_),
         lab04.weight(lambda n, total, ranks: ranks * n / total),
         lab04.weight(lambda n, total, ranks: torch.tensor(n * ranks / total)),
         lab04.multiple(0.5, 2),
@@ -144,7 +146,7 @@ def test_what_is_left_open_is_not_attempted(verdict):
         (same("weights after DDP", False), "gives rank 0's weights to everyone"),
         (same("momentum after DDP", True), "none of DDP's business"),
         (same("gradient of the bias", True), "the bias was frozen then"),
-        (same("gradient of the bias", 1), "write True or False"),
+        (same("gradient of the bias", 1), "got 1; wanted: True or False"),
         (lab04.copies({"weights before DDP": False}, SAME), "weights after DDP is missing"),
         (lab04.bug_line(2), "how DDP is built on a CPU"),
         (lab04.bug_line(3), "the same parameters"),

@@ -161,6 +161,10 @@ def summing(model, ddp_model, optimizer, features, labels):
     optimizer.step()
 
 
+def sixteen_words(losses, is_word):
+    return losses.sum() * dist.get_world_size() / 16
+
+
 def of_counts(correct, count):
     both = torch.tensor([correct, count])
     dist.all_reduce(both)
@@ -255,6 +259,7 @@ def test_a_right_function_passes(four, pair, check, answer):
         ("word_loss", reduced_losses, "on top of your division by all words"),
         ("word_loss", with_padding, "padding was counted, too; there are 32 places"),
         ("word_loss", sums_of_words, "nobody divides by the number of words"),
+        ("word_loss", sixteen_words, "right for 16 words only"),
         ("word_loss", cut_off, "still hangs on the model"),
         ("train_step", bypassed, "the wrapper is bypassed"),
         ("train_step", unwrapped, "the wrapper is bypassed"),

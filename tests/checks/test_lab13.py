@@ -215,7 +215,7 @@ def test_smallest(guess, said):
 )
 def test_shrinks(name, said):
     assert said in lab13.shrinks(SHRINKS | {name: not SHRINKS[name]}, SHRINKS).reason
-    assert lab13.shrinks(SHRINKS | {name: "yes"}, SHRINKS).reason == f"{name}: write True or False"
+    assert lab13.shrinks(SHRINKS | {name: "yes"}, SHRINKS).reason == f"{name}: got a str; wanted: True or False"
 
 
 @pytest.mark.parametrize(
