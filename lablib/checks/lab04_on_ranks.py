@@ -159,9 +159,8 @@ def try_accuracy(accuracy: Callable[[int, int], Any]) -> str:
     import torch.distributed as dist
 
     rank, cases = dist.get_rank(), (((1, 4), (3, 3)), ((0, 5), (2, 4)))
-    answers = [
-        accuracy(*counts[rank]) for counts in cases
-    ]  # all before any is judged: a rank that left would be missed
+    # every answer before one is judged: a rank that is found wrong would be missed in the next
+    answers = [accuracy(*counts[rank]) for counts in cases]
     for counts, answer in zip(cases, answers, strict=True):
         correct, count = counts[rank]
         try:

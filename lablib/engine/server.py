@@ -93,11 +93,11 @@ def _import(kernel: _Kernel, *, training: bool) -> None:
         atexit.register(_leave, os.getpid(), kernel)  # after the imports: before whatever they have registered
         ready.set()
         watch.join()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    sys.path_importer_cache.clear()  # done here, a rank need not touch it
-    gc.freeze()  # a collection in a rank would otherwise write to, and so copy, every page that holds an object
-    gc.enable()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        sys.path_importer_cache.clear()  # done here, a rank need not touch it
+        gc.freeze()  # a collection in a rank would otherwise write to, and so copy, every page that holds an object
+        gc.enable()
 
 
 def _prepare(kernel: _Kernel, *, training_after_s: float) -> None:

@@ -1,7 +1,7 @@
 """Keep Python's collector from the objects that an import makes.
 
 torch makes hundreds of thousands of objects that stay. The collector looks through them again and again while they
-come, which takes a fifth of the time of the import.
+come, which takes a sixth of the time of the import.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class _Once(MetaPathFinder):
     ) -> ModuleSpec | None:
         if fullname != self._name:
             return None
-        sys.meta_path.remove(self)
+        sys.meta_path[:] = [finder for finder in sys.meta_path if finder is not self]
         spec = importlib.util.find_spec(fullname)
         if spec is not None and spec.loader is not None:
             loader: Any = spec.loader

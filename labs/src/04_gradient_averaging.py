@@ -158,7 +158,7 @@ print(verdict)
 #
 # ### Exercise: every word counts the same
 #
-# Return this rank's loss, so that DDP has the gradient of the mean over all 16 words. `losses` has one number for each place, 0 for padding; `is_word` is True for a
+# Return this rank's loss, so that DDP has the gradient of the mean over all words of all ranks. `losses` has one number for each place, 0 for padding; `is_word` is True for a
 # word and False for padding. Only the ranks together know how many words there are.
 
 

@@ -21,10 +21,7 @@ from tools import desk, environment, jupyter
 ROOT = Path(__file__).resolve().parents[2]
 STARTS_WITHIN_S = 60.0
 ENDS_WITHIN_S = 20.0
-# The system ends what comes after these words when the process that runs the tests is killed.
-PR_SET_PDEATHSIG, SIGTERM = 1, 15
-LEASH = "import ctypes, os, sys; ctypes.CDLL(None).prctl(%d, %d); os.execv(sys.argv[1], sys.argv[1:])"
-LEASHED = [sys.executable, "-c", LEASH % (PR_SET_PDEATHSIG, SIGTERM)] if sys.platform == "linux" else []
+KEEPER = ["/bin/sh", "-c", "read _; kill -s TERM $1", "keeper"]
 
 
 class LabServer:
@@ -50,7 +47,7 @@ class LabServer:
         command.append("--LabApp.expose_app_in_browser=True")
         with open(self._log, "w") as log:
             self._process = subprocess.Popen(
-                [*LEASHED, *command],
+                command,
                 cwd=self.work,
                 env=self._variables(folder),
                 stdin=subprocess.DEVNULL,
@@ -58,6 +55,10 @@ class LabServer:
                 stderr=log,
                 start_new_session=True,
             )
+        # It waits for the end of the process that runs the tests, however that comes, and ends the server.
+        self._keeper = subprocess.Popen(
+            [*KEEPER, str(self._process.pid)], stdin=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True
+        )
         self.origin = f"http://127.0.0.1:{port}"
         self._token = self._read_token()
 
@@ -105,6 +106,8 @@ class LabServer:
     def close(self) -> list[int]:
         """End the server, and return the process ids of what outlived it."""
         family = psutil.Process(self.pid).children(recursive=True) if self._process.poll() is None else []
+        self._keeper.kill()
+        self._keeper.communicate()
         self._process.terminate()
         try:
             self._process.wait(ENDS_WITHIN_S)

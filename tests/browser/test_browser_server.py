@@ -18,7 +18,6 @@ time.sleep(600)
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a process that its parent was killed")
 def test_it_ends_when_the_tests_are_killed(tmp_path):
     folders = [ROOT, ROOT / "tests" / "browser", ROOT / "tests"]
     told = "import sys; sys.path[:0] = " + repr([str(folder) for folder in folders])

@@ -161,6 +161,10 @@ def summing(model, ddp_model, optimizer, features, labels):
     optimizer.step()
 
 
+def doubled(loss):
+    return loss * 2
+
+
 def sixteen_words(losses, is_word):
     return losses.sum() * dist.get_world_size() / 16
 
@@ -248,6 +252,7 @@ def test_a_right_function_passes(four, pair, check, answer):
         ("of_the_sum", as_it_is, "a quarter of it"),
         ("of_the_sum", reduced_loss, "only what backward() starts from changes"),
         ("of_the_sum", divided, "a sixteenth of it"),
+        ("of_the_sum", doubled, "a fixed 2 is right for two"),
         ("of_the_sum", squared, "divides by the number of ranks once only"),
         ("of_the_sum", mean_of_all, "the gradient of the mean over all samples"),
         ("of_the_sum", by_own_samples, "number of samples plays no part"),

@@ -63,17 +63,25 @@ def test_training_is_ready_in_the_first_run_unless_told_otherwise(call: str) -> 
 
 
 def test_what_cannot_be_imported_later_costs_only_those_who_need_it(tmp_path: Path) -> None:
-    (tmp_path / "profile.py").write_text("raise ValueError('a file of the learner')")  # torch._dynamo needs Python's
+    tried = tmp_path / "tried"
+    (tmp_path / "profile.py").write_text(  # torch._dynamo needs Python's own
+        f"import pathlib; pathlib.Path({str(tried)!r}).touch(); raise ValueError('a file of the learner')"
+    )
     said = told(
-        """
+        f"""
 def trains():
     import torch._dynamo
+
+def collects():
+    import gc
+    return gc.isenabled()
 
 warm_up(training=False)
 said.append(run(ready).values)
 before = forking.server_pid()
-time.sleep(5)
-said += [run(ready).values, forking.server_pid() == before]
+while not os.path.exists({str(tried)!r}):
+    time.sleep(0.05)
+said += [run(ready).values, run(collects).values, forking.server_pid() == before]
 try:
     run(trains)
 except Exception as error:
@@ -81,8 +89,8 @@ except Exception as error:
 """,
         PYTHONPATH=str(tmp_path),
     )
-    assert said[:3] == [[False, False], [False, False], True]
-    assert "ValueError: a file of the learner" in str(said[3])
+    assert said[:4] == [[False, False], [False, False], [True, True], True]
+    assert "ValueError: a file of the learner" in str(said[4])
 
 
 @pytest.mark.parametrize("ending", ["forking._server._stop()", "os.kill(forking.server_pid(), 15); time.sleep(0.5)"])
