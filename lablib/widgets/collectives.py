@@ -68,7 +68,7 @@ def _knobs() -> dict[str, Any]:
         "dtype": ipywidgets.Dropdown(options=list(DTYPES), description="dtype", **narrow),
         "elements": ipywidgets.IntSlider(4, 1, 16, description="elements", **wide),
         "values": ipywidgets.Dropdown(options=_VALUES, description="values", **wide),
-        "uneven": ipywidgets.Checkbox(False, description="uneven sizes", **narrow),
+        "uneven": ipywidgets.Checkbox(False, description="uneven sizes", indent=False, layout={"width": "130px"}),
         "ranks": RankPicker(4, most=8, description="group"),
     }
 

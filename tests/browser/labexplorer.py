@@ -30,6 +30,10 @@ FAULTS = """figure => {
     });
     return faults;
 }"""
+# Labels of knobs for which there is too little room.
+CUT_LABELS = """area => [...area.querySelectorAll('.widget-label, .widget-label-basic, .widget-label-basic span')]
+    .filter((label) => label.offsetParent && label.scrollWidth > label.clientWidth + 1 && label.clientWidth > 0)
+    .map((label) => `cut off: ${label.textContent}`)"""
 
 
 class LabExplorer:
@@ -56,5 +60,5 @@ class LabExplorer:
 
     @property
     def faults(self) -> list[str]:
-        """Return what cannot be read in the figure."""
-        return self.figure.evaluate(FAULTS)
+        """Return what cannot be read in the figure and beside its knobs."""
+        return self.figure.evaluate(FAULTS) + self.cell.area.evaluate(CUT_LABELS)
